@@ -7,6 +7,7 @@
 #include "opkit/profile/impl/mann_whitney.ipp"
 #include "opkit/profile/impl/perfetto_trace.ipp"
 #include "opkit/profile/impl/profile_diff.ipp"
+#include "opkit/profile/impl/profile_file.ipp"
 #include "opkit/profile/impl/profile_table.ipp"
 #include "opkit/profile/impl/profiler.ipp"
 #include "opkit/profile/impl/recorder.ipp"

@@ -39,6 +39,7 @@ struct CheckCommand {
 struct Findings {
   std::vector<std::string> wrong, not_checked;
   std::set<std::string> inputs;  // that it was run on
+  bool more = false;             // on those of CheckOperator too
   int runs = 0;
 
   void Add(const CheckReport& report) {
@@ -79,7 +80,10 @@ Arguments ParseAttributes(const std::vector<std::string>& settings) {
 class OperatorChecks {
  public:
   OperatorChecks(const Library& library, const CheckCommand& command, const ChildVoice& voice)
-      : library_(library), attributes_(ParseAttributes(command.attributes)), voice_(voice) {
+      : library_(library),
+        attributes_(ParseAttributes(command.attributes)),
+        seconds_(command.seconds),
+        voice_(voice) {
     for (const std::string& text : command.shapes) shapes_.push_back(ParseShape(text));
   }
 
@@ -121,6 +125,7 @@ class OperatorChecks {
       CheckOn(def, inputs);
       if (!findings_.wrong.empty()) break;  // one list of inputs that shows it is enough
     }
+    if (own_ && takes_all_ && shapes_.empty() && findings_.wrong.empty()) CheckMore(op);
     for (const auto& [dtype, reasons] : refused_) {
       if (findings_.inputs.empty())
         return Refused("it refuses every input that was tried, the first with: " + reasons[0]);
@@ -149,6 +154,7 @@ class OperatorChecks {
     CheckReport report = Report(def, tensors);
     std::string refusal;
     if (!report.ok() && Run(def, tensors, &refusal).empty()) {
+      takes_all_ = false;
       for (Tensor& tensor : tensors) MakePositive(&tensor);
       std::string ignored;
       if (!Run(def, tensors, &ignored).empty()) {
@@ -165,6 +171,16 @@ class OperatorChecks {
     findings_.inputs.insert(text);
     findings_.Add(report);
     if (report.ok() && own_ && HasGradient(def.type())) CheckBackward(def, tensors);
+  }
+  // What the lists lack: empty and odd shapes, one after another in one operator, and each value of
+  // its text attributes; in a child of its own, which names the inputs of a crash.
+  void CheckMore(const std::string& op) {
+    voice_.Step("its runs on empty and odd inputs", /*limited=*/false);
+    CheckOptions options;
+    options.args = attributes_;
+    options.hang_seconds = seconds_;
+    findings_.Add(CheckOperator(op, options));
+    findings_.more = true;
   }
   CheckReport Report(const OperatorDef& def, const std::vector<Tensor>& inputs) const {
     CheckOptions options;
@@ -231,9 +247,11 @@ class OperatorChecks {
 
   const Library& library_;
   const Arguments attributes_;
+  const double seconds_;  // of one step
   std::vector<Shape> shapes_;
   const ChildVoice& voice_;
-  bool own_ = true;  // not another backend of an operator that exists
+  bool own_ = true;        // not another backend of an operator that exists
+  bool takes_all_ = true;  // the lists of inputs that its inference takes
   std::map<std::string, std::vector<std::string>> refused_;  // by dtype, with why
   Findings findings_;
 };
@@ -242,7 +260,8 @@ std::string TextOf(const Findings& findings) {
   std::string out;
   if (findings.wrong.empty() && findings.runs > 0) {
     out += StrCat("  nothing wrong in ", findings.runs, " runs on ", findings.inputs.size(),
-                  findings.inputs.size() == 1 ? " list" : " lists", " of inputs\n");
+                  findings.inputs.size() == 1 ? " list" : " lists",
+                  findings.more ? " of inputs, and on empty and odd ones\n" : " of inputs\n");
   }
   for (const std::string& text : findings.wrong)
     out += "  " + Red("wrong:", stdout) + " " + Printable(text) + "\n";
@@ -434,11 +453,12 @@ void AddCheckCommand(CLI::App& program) {
       ->option_text("2x3 ...");
   AddTimeoutOption(*app, &command->seconds);
   app->footer(
-      "Runs each operator on inputs made here, in every dtype that it takes: shapes and dtypes\n"
-      "are as inferred; nothing is written or read outside its tensors; the result is the same\n"
-      "again, in place, and on several threads; its gradient is the numeric one. Partitioners are\n"
-      "asked about a small graph of standard operators, whose results must stay. A crash and a\n"
-      "hang are findings, also of the library where it is unloaded and where its program ends.\n"
+      "Runs each operator on inputs made here, in every dtype that it takes, and without --shape\n"
+      "on empty and odd ones too, where it has taken all others: shapes and dtypes are as\n"
+      "inferred; nothing is written or read outside its tensors; the result is the same again, in\n"
+      "place, and on several threads; its gradient is the numeric one. Partitioners are asked\n"
+      "about a small graph of standard operators, whose results must stay. A crash and a hang are\n"
+      "findings, also of the library where it is unloaded and where its program ends.\n"
       "Exit code 1 when something is wrong.\n\n"
       "Examples:\n"
       "  opkit check build/libmy_ops.so\n"

@@ -12,6 +12,7 @@
 #include "opkit/graph/run_profile.hpp"
 #include "opkit/interop/npy.hpp"
 #include "opkit/profile/machine_peak.hpp"
+#include "opkit/profile/profile_file.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "opkit/report/report.hpp"
 #include "options.hpp"
@@ -116,10 +117,7 @@ RunReport LastRun(const Plan& plan) {
 
 void WriteProfile(const RunCommand& command, const Plan& plan, const PartitionReport& partition) {
   FailWith(ExitCode::kBadFile, "", [&] {
-    if (command.profile && command.profile->ends_with(".pftrace"))
-      Profiler::WritePerfettoTrace(*command.profile);
-    else if (command.profile)
-      Profiler::WriteChromeTrace(*command.profile);
+    if (command.profile) detail::WriteProfileFile(Profiler::Read(), *command.profile);
     if (command.report) {
       ProfileTableOptions table;
       table.peak = MachinePeak(NumThreads());
@@ -202,9 +200,11 @@ void AddRunCommand(CLI::App& program) {
   app->add_option("--save-selection", command->save_selection,
                   "Writes which implementation runs each node, for --selection")
       ->option_text("FILE");
-  app->add_option("--profile", command->profile,
-                  "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or as "
-                  "Perfetto's own, smaller, where the name ends with .pftrace")
+  app->add_option(
+         "--profile", command->profile,
+         "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or as "
+         "Perfetto's own, smaller, where the name ends with .pftrace; as a page where it ends "
+         "with .html")
       ->option_text("FILE");
   app->add_option("--counters", command->counters,
                   "What the trace counts of each operator, as cycles,cache_misses,page_faults")

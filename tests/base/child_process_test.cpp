@@ -1,10 +1,12 @@
 #include "opkit/base/child_process.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "support/error_of.hpp"
@@ -74,6 +76,81 @@ TEST_CASE("work that does not end is a hang") {
   });
   CHECK(outcome.failure == "hangs");
   CHECK(outcome.how == "no end within 0.05 s");
+}
+
+// The first of the descriptors that a file opened now would have.
+int NextDescriptor() {
+  const int next = dup(0);
+  REQUIRE(next >= 0);
+  close(next);
+  return next;
+}
+
+TEST_CASE("work that writes into its tests' pipe is told of, whatever it writes") {
+  const int pipe = NextDescriptor();
+  for (const std::string& bytes : {std::string(28, 'a'), std::string(9, '\0'), std::string(1, 'a'),
+                                   std::string(100'000, 'x')}) {
+    CAPTURE(bytes.size());
+    const ChildOutcome outcome = RunInChild(600, [&](const ChildVoice& voice) {
+      voice.Answer("right");
+      voice.Step("a run");
+      for (const int file : {pipe, pipe + 1})
+        if (write(file, bytes.data(), bytes.size()) < 0) continue;
+      return ChildEnd::kAtOnce;
+    });
+    CHECK(outcome.failure == "writes where it must not");
+    CHECK(outcome.how == "into a file that it has not opened");
+    CHECK(outcome.step == "a run");
+    CHECK(outcome.answer == "right");
+  }
+}
+
+TEST_CASE("work that closes its tests' pipe is told of") {
+  const int pipe = NextDescriptor();
+  const ChildOutcome outcome = RunInChild(600, [&](const ChildVoice& voice) {
+    voice.Step("a run");
+    for (const int file : {pipe, pipe + 1}) close(file);
+    voice.Answer("right");
+    return ChildEnd::kAtOnce;
+  });
+  CHECK(outcome.failure == "crashes");
+  CHECK(outcome.how == "it closes files that it has not opened, which its tests need");
+  CHECK(outcome.step == "a run");
+}
+
+TEST_CASE("neither a child's children nor daemons outlive it, and it cannot end who waits for it") {
+  for (const bool hangs : {false, true}) {
+    CAPTURE(hangs);
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    const ChildOutcome outcome = RunInChild(hangs ? 2 : 600, [&](const ChildVoice& voice) {
+      for (const bool daemon : {false, true}) {
+        int begun[2];
+        if (pipe(begun) != 0) _exit(3);
+        if (fork() == 0) {
+          if (daemon) setsid();
+          if (daemon && fork() != 0) _exit(0);
+          for (const int signal : {SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
+          close(begun[1]);
+          for (;;) pause();
+        }
+        close(begun[1]);
+        char end;
+        if (read(begun[0], &end, 1) < 0) _exit(3);  // until they wait
+      }
+      kill(getppid(), SIGUSR1);
+      kill(getppid(), SIGSEGV);
+      voice.Answer("right");
+      while (hangs) pause();
+      return ChildEnd::kAtOnce;
+    });
+    CHECK(outcome.failure == (hangs ? "hangs" : ""));
+    CHECK(outcome.answer == "right");
+    close(ends[1]);
+    char nothing;
+    CHECK(read(ends[0], &nothing, 1) == 0);  // none of them is left that could write
+    close(ends[0]);
+  }
 }
 
 TEST_CASE("an exception of the work is thrown here with its code") {

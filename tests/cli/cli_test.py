@@ -708,7 +708,8 @@ class Libraries(Cli):
     def test_check_of_operators_that_are_right(self):
         found = self.check(self.GOOD)
         self.assertEqual(list(found), ["Twice", "Root", "Relu", "Noise", "MovingMean", "Open"])
-        self.assertRegex(found["Twice"], r"\ATwice  2 \* x\n  nothing wrong in \d+ runs on 5 lists")
+        self.assertRegex(found["Twice"], r"\ATwice  2 \* x\n  nothing wrong in \d+ runs on 5 lists"
+                         r" of inputs, and on empty and odd ones\n")
         self.assertEqual(found["Twice"].count("not checked"), 1)
         self.assertIn("not checked: work on a stream", found["Twice"])
         self.assertIn("nothing wrong", found["Root"])
@@ -733,13 +734,17 @@ class Libraries(Cli):
                 ("WritesPastBackward", "wrong: backward: it writes past the end of output 0"),
                 ("CountsWrong", "inferShape answered for 2 outputs, but the node has 1"),
                 ("CrashesOnThreeAxes", "wrong: it crashes: signal 11"),
+                ("CrashesOnNone", "wrong: operator CrashesOnNone crashes: signal 11"),
+                ("Chatters", "wrong: it writes where it must not: into a file that it has not "
+                             "opened, during a run on float32[2, 3]"),
                 ("WrongGradient", "wrong: the gradient of input 0 'input0' is wrong"),
                 ("Rows", "no attribute 'rows'")):
             self.assertIn(sentence, found[op])
             self.assertNotIn("nothing wrong", found[op])
         self.assertIn("during a run on float32[2, 3, 4]", found["CrashesOnThreeAxes"])
+        self.assertRegex(found["CrashesOnNone"], r"float32\[(\d+, )*0")
         self.assertIn("--attr NAME=VALUE", found["Rows"])
-        self.assertEqual(self.stderr, "opkit: error: 7 of 7 operators of library 'libwrong.so' are "
+        self.assertEqual(self.stderr, "opkit: error: 9 of 9 operators of library 'libwrong.so' are "
                          "wrong\n")
 
     def test_check_of_operators_that_hang(self):

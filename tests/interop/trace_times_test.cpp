@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 
 #include "opkit/profile/chrome_trace.hpp"
 #include "opkit/profile/profiler.hpp"
@@ -83,8 +84,49 @@ TEST_CASE("traces of other programs, in both forms") {
   const std::vector<NamedTimes> times = ReadTraceTimes(folder / "list.json");
   REQUIRE(times.size() == 1);
   CHECK(times[0].times == std::vector<double>{3000, 1500});
+  // As Chrome leaves a list that it still writes: without an end.
+  for (const char* end : {"", ",", ",\n", "\n ", "]"}) {
+    CAPTURE(end);
+    WriteFile(folder / "list.json",
+              StrCat(R"([{"name":"f","ph":"X","ts":0,"dur":3,"args":{"a":[1]}})", end));
+    const std::vector<NamedTimes> open = ReadTraceTimes(folder / "list.json");
+    REQUIRE(open.size() == 1);
+    CHECK(open[0].times == std::vector<double>{3000});
+  }
   WriteFile(folder / "empty.json", R"({"traceEvents":[]})");
   CHECK(ReadTraceTimes(folder / "empty.json").empty());
+}
+
+TEST_CASE("events of other programs that begin and end, on a thread or by an id") {
+  const TemporaryFolder folder;
+  // f around g, in any order of the file; h on another thread; ends and begins without the other.
+  WriteFile(folder / "trace.json", R"([
+    {"ph":"E","ts":1,"pid":1,"tid":1},
+    {"name":"g","ph":"B","ts":4,"pid":1,"tid":1},
+    {"name":"f","ph":"B","ts":2,"pid":1,"tid":1},
+    {"name":"h","ph":"B","ts":3,"pid":1,"tid":"2"},
+    {"ph":"E","ts":5.5,"pid":1,"tid":1},
+    {"name":"f","ph":"E","ts":12,"pid":1,"tid":1},
+    {"name":"f","ph":"B","ts":20,"pid":1,"tid":1},
+    {"ph":"E","ts":6,"pid":1,"tid":"2","args":{"pid":7,"tid":1}},
+    {"name":"whole","ph":"X","ts":0,"dur":7,"pid":1,"tid":1},
+    {"name":"load","cat":"net","ph":"b","ts":1,"pid":1,"id":"0x1"},
+    {"name":"load","cat":"net","ph":"b","ts":2,"pid":1,"id":"0x2"},
+    {"name":"load","cat":"net","ph":"e","ts":4,"pid":1,"id":"0x1"},
+    {"name":"load","cat":"disk","ph":"e","ts":5,"pid":1,"id":"0x2"},
+    {"name":"load","cat":"net","ph":"b","ts":5,"pid":1,"id2":{"local":"0x3"}},
+    {"name":"load","cat":"net","ph":"b","ts":6,"pid":1,"id2":{"local":"0x4"}},
+    {"name":"load","cat":"net","ph":"e","ts":9,"pid":1,"id2":{"local":"0x3"}},
+    {"name":"old","cat":"net","ph":"S","ts":1,"pid":1,"id":8},
+    {"name":"old","cat":"net","ph":"F","ts":3,"pid":1,"id":8}])");
+  std::map<std::string, std::vector<double>> times;
+  for (const NamedTimes& one : ReadTraceTimes(folder / "trace.json")) times[one.name] = one.times;
+  CHECK(times == std::map<std::string, std::vector<double>>{{"f", {10'000}},
+                                                            {"g", {1'500}},
+                                                            {"h", {3'000}},
+                                                            {"load", {3'000, 4'000}},
+                                                            {"old", {2'000}},
+                                                            {"whole", {7'000}}});
 }
 
 TEST_CASE("what is no trace is an Error") {
@@ -92,6 +134,9 @@ TEST_CASE("what is no trace is an Error") {
   CHECK(ErrorOf([&] { ReadTraceTimes(folder / "absent.json"); }).code() == ErrorCode::kNotFound);
   CHECK(Contains(Problem(folder, ""), "no Chrome trace in JSON"));
   CHECK(Contains(Problem(folder, R"({"traceEvents":[{"name":"f")"), "parse error"));
+  CHECK(Contains(Problem(folder, R"({"traceEvents":[)"), "parse error"));
+  CHECK(Contains(Problem(folder, R"([{"name":"f"},{"ph)"), "parse error"));
+  CHECK(Contains(Problem(folder, R"([{"name":"f"} {"ph":"X"}])"), "parse error"));
   CHECK(Contains(Problem(folder, "\x0a\x05 a Perfetto trace"), "no Chrome trace in JSON"));
   CHECK(Contains(Problem(folder, R"({"rows":[]})"), "has no list \"traceEvents\""));
 }

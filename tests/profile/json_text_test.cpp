@@ -23,6 +23,7 @@ TEST_CASE("times are microseconds with three decimals, before the start too") {
   CHECK(Us(7) == "0.007");
   CHECK(Us(1'234'050) == "1234.050");
   CHECK(Us(-1'001) == "-1.001");
+  CHECK(Us(INT64_MIN) == "-9223372036854775.808");
 }
 
 TEST_CASE("text is escaped, and what is no UTF-8 is replaced byte by byte") {

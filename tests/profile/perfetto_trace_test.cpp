@@ -3,10 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <bit>
+#include <cmath>
 #include <map>
 #include <optional>
 
 #include "opkit/profile/chrome_trace.hpp"
+#include "support/awkward.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace perfetto_trace_test {
@@ -151,11 +153,22 @@ TEST_CASE("a trace of many spans takes at most a quarter of the JSON") {
   CHECK(Written(profile).size() * 4 <= ReadFile(folder / "trace.json").size());
 }
 
-TEST_CASE("names of any bytes are written as UTF-8") {
+TEST_CASE("names of any bytes are written as UTF-8, and finite numbers as they are") {
   Profile profile;
-  profile.threads = {{1, "\xff"}};
-  profile.spans = {Span("bad \xc3", 1, 0, 1)};
-  CHECK(Events(Written(profile))[0] == "begin bad \xEF\xBF\xBD 0");
+  for (const auto& [name, utf8] : AwkwardNames()) {
+    CAPTURE(name.substr(0, 100));
+    profile.threads = {{1, name}};
+    profile.spans = {Span(name.c_str(), 1, 0, 1)};
+    profile.spans[0].name = InternName(name);
+    profile.counters.clear();
+    std::vector<std::string> expected = {"begin " + (name.empty() ? "(unnamed)" : utf8) + " 0",
+                                         "end 1"};
+    for (const double value : AwkwardNumbers()) {
+      profile.counters.push_back({2, InternName(name), value});
+      if (std::isfinite(value)) expected.push_back(StrCat("counter ", value, " 2"));
+    }
+    CHECK(Events(Written(profile)) == expected);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/awkward.hpp"
+
 namespace profile_table_test {
 namespace {
 
@@ -157,6 +159,38 @@ TEST_CASE("rows by shape, with rates, against what the machine can do") {
   CHECK(text.find("       40     2      50%\n") != std::string::npos);
   CHECK(MakeProfileTable(profile).rows.size() == 1);
   CHECK(nlohmann::json::parse(ToJson(table))["rows"][1]["flops"] == 8000);
+
+  // Two backends that ran one shape have a row each.
+  profile.spans[0].work.backend = InternName("eigen");
+  const ProfileTable by_backend = MakeProfileTable(profile, options);
+  REQUIRE(by_backend.rows.size() == 3);
+  CHECK(ToString(by_backend).find("MatMul float32[2, 2] by eigen  operator") != std::string::npos);
+  CHECK(nlohmann::json::parse(ToJson(by_backend))["rows"][2]["backend"] == "eigen");
+}
+
+TEST_CASE("any name, number and peak makes a table that is valid JSON, and a text") {
+  Profile profile;
+  profile.threads = {{1, "main"}};
+  for (const auto& [name, utf8] : AwkwardNames()) {
+    profile.spans.push_back(Span("Add", 0, 100));
+    ProfileSpan& span = profile.spans.back();
+    span.name = span.node = InternName(name);
+    span.work = {InternName(name), UINT64_MAX, 1, InternName(name)};
+    profile.allocations.push_back({5, 0, 1, INT64_MAX, InternName(name), 0});
+  }
+  for (const double number : AwkwardNumbers())
+    for (const MachineRates& peak : {MachineRates{number, 1e9}, MachineRates{1e9, number}}) {
+      CAPTURE(number);
+      ProfileTableOptions options;
+      options.by_shape = options.by_node = true;
+      options.peak = peak;
+      const ProfileTable table = MakeProfileTable(profile, options);
+      const auto json = nlohmann::json::parse(ToJson(table));
+      REQUIRE(json["rows"].size() == AwkwardNames().size());
+      CHECK(json["rows"][0]["flops"] == UINT64_MAX);
+      CHECK(ToString(table).size() > 10'000);
+      if (!(number > 0)) CHECK(json["rows"][0]["of_peak"] == 0);
+    }
 }
 
 TEST_CASE("domains hold the time spent in them, memory what was allocated and where") {

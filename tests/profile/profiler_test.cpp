@@ -16,6 +16,7 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/registration.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/text.hpp"
 
 namespace profiler_test {
 namespace {
@@ -341,6 +342,55 @@ TEST_CASE("a ring keeps the newest records and counts the others") {
   }
 }
 
+TEST_CASE("a ring keeps the newest threads, however many there were") {
+  constexpr int kThreads = 40;
+  for (const bool ring : {true, false}) {
+    CAPTURE(ring);
+    const Session session({.max_bytes = 200'000, .ring = ring});  // room for two chunks
+    for (int i = 0; i < kThreads; ++i)
+      std::thread([&] {
+        const ProfileScope scope(i < kThreads - 1 ? "early thread" : "last thread");
+      }).join();
+    const Profile profile = Profiler::Read();
+    CHECK(profile.spans.size() == 2);
+    CHECK(profile.dropped == kThreads - 2);
+    CHECK(Named(profile, "last thread").size() == (ring ? 1 : 0));
+  }
+}
+
+TEST_CASE("names without end stay within the bound on memory, and the newest are kept") {
+  const auto name = [](int i) {
+    return "request " + std::to_string(i) + std::string(static_cast<size_t>(i % 400), '.');
+  };
+  const Session session({.max_bytes = 300'000, .ring = true});  // room for three chunks
+  const uint32_t before = InternName("before all requests");
+  for (int i = 0; i < 1'000; ++i) const ProfileScope scope(name(i) + " early");
+  {
+    const ProfileScope open("the oldest: " + name(350));
+    for (int i = 0; i < 20'000; ++i) {
+      const ProfileScope scope(name(i));
+      ProfileCount(name(i) + " count", i);
+      ProfileMark(name(i) + " mark");
+      ProfileScope("known");
+    }
+  }
+  CHECK(InternName("behind all requests") - before < 2'000);
+  const Profile profile = Profiler::Read();
+  const auto kept = [&](const std::string& whole) { return whole.substr(0, 6 * 44); };
+  for (int i = 19'990; i < 20'000; ++i) {
+    CAPTURE(i);
+    CHECK(Named(profile, kept(name(i))).size() == 1);
+    const auto is_of = [&](const char* what) {
+      return [&, what](const auto& one) { return InternedName(one.name) == kept(name(i) + what); };
+    };
+    CHECK(std::ranges::count_if(profile.counters, is_of(" count")) == 1);
+    CHECK(std::ranges::count_if(profile.markers, is_of(" mark")) == 1);
+  }
+  CHECK(Named(profile, kept("the oldest: " + name(350))).size() == 1);  // which was open
+  CHECK(Named(profile, "(unnamed)").empty());
+  CHECK(Named(profile, "known").size() > 10);
+}
+
 TEST_CASE("a ring keeps the spans that are open, however old they are") {
   const Session session({.max_bytes = 200'000, .ring = true});  // room for two chunks of 2048
   int64_t begun = 2;
@@ -644,24 +694,65 @@ TEST_CASE("a forked child begins without a session, and can have its own") {
 }
 
 TEST_CASE("a profile runs from the start where OPKIT_PROFILE asks for it, and only there") {
+  const char* const path = std::getenv("OPKIT_PROFILE");
   const ProfileScope scope("by environment");
-  CHECK(Profiler::IsRunning() == static_cast<bool>(std::getenv("OPKIT_PROFILE")));
+  CHECK(Profiler::IsRunning() == static_cast<bool>(path));
+  if (!path) return;
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  waitpid(child, nullptr, 0);
+  CHECK_FALSE(std::filesystem::exists(path));  // it is this process that writes it
+}
+TEST_CASE("a session of the program's own takes the place of that of OPKIT_PROFILE") {
+  { const ProfileScope scope("by environment"); }
+  {
+    const Session session;
+    const ProfileScope scope("by program");
+  }
+  CHECK(Profiler::Read().spans.size() == 1);
+}
+
+// What this program writes to stderr, one case of which runs with OPKIT_PROFILE=`file`.
+std::string ErrorsWithProfile(const TemporaryFolder& folder, const std::string& file,
+                              const std::string& test) {
+  const std::string command = "OPKIT_PROFILE='" + folder.path() + "/" + file + "' '" +
+                              std::filesystem::read_symlink("/proc/self/exe").string() + "' -tc='" +
+                              test + "' > /dev/null 2> '" + (folder / "errors") + "'";
+  CHECK(std::system(command.c_str()) == 0);
+  return ReadFile(folder / "errors");
 }
 
 TEST_CASE("OPKIT_PROFILE names the trace of a program that says nothing of profiles") {
   const TemporaryFolder folder;
-  for (const std::string& path : {folder / "trace.json", folder / "no folder/trace.json"}) {
-    CAPTURE(path);
-    const std::string command = "OPKIT_PROFILE='" + path + "' '" +
-                                std::filesystem::read_symlink("/proc/self/exe").string() +
-                                "' -tc='a profile runs from the start *' > /dev/null 2> '" +
-                                (folder / "errors") + "'";
-    CHECK(std::system(command.c_str()) == 0);
-    const std::string trace = ReadFile(path), errors = ReadFile(folder / "errors");
-    const bool can_write = path == folder / "trace.json";
-    CHECK((trace.find("\"by environment\"") != std::string::npos) == can_write);
-    CHECK((errors.find("no folder/trace.json") != std::string::npos) == !can_write);
+  const std::string test = "a profile runs from the start *";
+  CHECK(ErrorsWithProfile(folder, "trace.json", test).empty());
+  CHECK(Contains(ReadFile(folder / "trace.json"), "\"by environment\""));
+  CHECK(Contains(ErrorsWithProfile(folder, "no folder/trace.json", test), "no folder/trace.json"));
+  // The file's name asks for the format; without a writer of reports a trace it is.
+  CHECK(ErrorsWithProfile(folder, "trace.pftrace", test).empty());
+  CHECK(ReadFile(folder / "trace.pftrace").starts_with("\x0a"));
+  CHECK(Contains(ErrorsWithProfile(folder, "trace.html", test), "opkit/report/report.hpp"));
+  CHECK(Contains(ReadFile(folder / "trace.html.json"), "\"by environment\""));
+  CHECK(ErrorsWithProfile(folder, "trace_%p_%p", test).empty());
+  int numbered = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("trace_")) continue;
+    const size_t second = name.find('_', 6);
+    CHECK(name.substr(6, second - 6) == name.substr(second + 1));
+    numbered += name.find_first_not_of("trace_0123456789") == std::string::npos;
   }
+  CHECK(numbered == 1);
+}
+
+TEST_CASE("OPKIT_PROFILE ends where the program begins a session of its own") {
+  const TemporaryFolder folder;
+  CHECK(Contains(
+      ErrorsWithProfile(folder, "trace.json", "a session of the program?s own *"),
+      "the program begins a profile of its own: " + (folder / "trace.json") + " ends there"));
+  const std::string trace = ReadFile(folder / "trace.json");
+  CHECK(Contains(trace, "\"by environment\""));
+  CHECK_FALSE(Contains(trace, "\"by program\""));
 }
 
 TEST_CASE("start, stop and reading from one thread while others run") {

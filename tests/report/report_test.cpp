@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <nlohmann/json.hpp>
+
 #include "opkit/profile/profiler.hpp"
+#include "support/awkward.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/text.hpp"
@@ -37,6 +41,49 @@ TEST_CASE("a report is one page whose data no name can leave") {
   const std::string data = page.substr(begin, end - begin);
   CHECK(data.find("\\u003c/script> \\\"quoted\\\" \\\\ \\u000a \xef\xbf\xbd") != std::string::npos);
   CHECK(data.ends_with("}"));
+}
+
+TEST_CASE("a report's data is valid JSON for any name, number and peak") {
+  const TemporaryFolder folder;
+  Profile profile;
+  RunReport run;
+  for (const auto& [name, utf8] : AwkwardNames()) {
+    const uint32_t number = InternName(name);
+    profile.threads.push_back({1, name});
+    ProfileSpan& span = profile.spans.emplace_back();
+    span.end = 1;
+    span.name = span.node = span.custom = number;
+    span.work = {number, UINT64_MAX, UINT64_MAX, number};
+    profile.markers.push_back({0, number, 0, false});
+    for (const double value : AwkwardNumbers()) profile.counters.push_back({0, number, value});
+    run.nodes.push_back({name, 0, 0, INT64_MAX, {}, false});
+    run.buffers.push_back({name, name, INT64_MAX, 0, INT64_MIN});
+  }
+  for (const double number : AwkwardNumbers()) {
+    ProfileTableOptions table;
+    table.peak = {number, number};
+    run.partition = AwkwardNames()[3].bytes;
+    WriteReport(profile, folder / "awkward.html", table, run);
+    const std::string page = ReadFile(folder / "awkward.html");
+    const size_t begin = page.find("id=\"data\">") + 10;
+    const auto data =
+        nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+    const auto& texts = data.at("texts");
+    REQUIRE(data.at("counters").size() == AwkwardNames().size());
+    for (size_t i = 0; i < AwkwardNames().size(); ++i) {
+      CHECK(texts.at(data.at("thread_names").at(i).get<size_t>()) == AwkwardNames()[i].utf8);
+      CHECK(texts.at(data.at("run").at("nodes").at(i).at(0).get<size_t>()) ==
+            AwkwardNames()[i].utf8);
+    }
+    for (size_t i = 0; i < AwkwardNumbers().size(); ++i) {
+      const auto& value = data.at("counters").at(0).at("value").at(i);
+      if (std::isfinite(AwkwardNumbers()[i]))
+        CHECK(value == AwkwardNumbers()[i]);
+      else
+        CHECK(value.is_null());
+    }
+    CHECK(data.at("peak").at("flops").is_null() == !std::isfinite(number));
+  }
 }
 
 TEST_CASE("a report shows a run where it is given one") {

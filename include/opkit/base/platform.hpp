@@ -144,6 +144,10 @@ void PinCurrentThread(int index);
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
+// Gives the calling thread, until it ends, a stack for signal handlers, if it has none: where its
+// own has overflown there is no room for one.
+void MakeSignalStack();
+
 // What Linux counts on the calling thread from now on: `type` and `config` are those of
 // perf_event_open(2). A descriptor, or -errno.
 int OpenThreadCounter(uint32_t type, uint64_t config);

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 #include "opkit/base/interned_names.hpp"
@@ -21,7 +22,7 @@ struct Device;
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
-  kCustomOperator,  // loaded from a library, or registered by functions
+  kCustomOperator,  // loaded from a library, or registered by functions or a typed function
   // 3 was an operator inside another one, which an older library may still hand over.
   kUserCode = 4,  // a scope that an author opened
   kConverter,
@@ -48,6 +49,14 @@ struct Invocation {
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
+  // The name itself, for the call that it is given to, where it has no number.
+  std::string_view text = {};
+
+  // For a name of the program's own: it may have any number of them.
+  static SpanNames OfText(std::string_view name) {
+    const uint32_t number = InternNameIfRoom(name);
+    return {number, 0, number != 0 ? std::string_view() : name};
+  }
 };
 
 // The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
@@ -104,9 +113,14 @@ inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
 
-// The sink of the process, or null. Relaxed: a sink never goes away, and what it needs was there
-// before it was installed; a thread that sees it late records later.
-inline SpanSink* CurrentSpanSink() { return g_span_sink.load(std::memory_order_relaxed); }
+// The sink of the process, or null. Relaxed where there is none, which costs a load on every
+// machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
+// it was made.
+inline SpanSink* CurrentSpanSink() {
+  if (!g_span_sink.load(std::memory_order_relaxed)) [[likely]]
+    return nullptr;
+  return g_span_sink.load(std::memory_order_acquire);
+}
 
 // Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
 // its own, so that opening a scope touches nothing shared.

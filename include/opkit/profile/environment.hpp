@@ -7,8 +7,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
-// of a trace; once. Returns whether it does.
+// Records from now to the end of the process, or until the program calls Profiler::Start, where the
+// environment's OPKIT_PROFILE names a file; once. The file is one of WriteProfileFile, with the
+// number of the process for each "%p" in its name. Returns whether it does.
 bool ProfileByEnvironment();
 
 }  // namespace detail

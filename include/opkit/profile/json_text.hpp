@@ -80,12 +80,10 @@ inline void AppendNumber(std::string& out, double value) {
 
 // ns as microseconds with three decimals.
 inline void AppendMicroseconds(std::string& out, int64_t ns) {
-  if (ns < 0) {
-    out += '-';
-    ns = -ns;
-  }
-  AppendInteger(out, ns / 1000);
-  const auto rest = static_cast<int>(ns % 1000);
+  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
+  if (ns < 0) out += '-';
+  AppendInteger(out, size / 1000);
+  const auto rest = static_cast<int>(size % 1000);
   const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
                            static_cast<char>('0' + rest / 10 % 10),
                            static_cast<char>('0' + rest % 10)};

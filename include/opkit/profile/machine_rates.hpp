@@ -16,9 +16,9 @@ struct MachineRates {
 
   // `flops` operations and `bytes` bytes in `ns`, as a share of what this machine could do with
   // them at most: the longer of the times that it needs for either (Williams, Waterman, Patterson:
-  // Roofline, 2009). 0 where the rates are not known.
+  // Roofline, 2009). 0 where the rates are not known: where one is not above 0, or no number.
   double ShareOf(double its_flops, double its_bytes, int64_t ns) const {
-    if (flops <= 0 || bytes <= 0 || ns <= 0) return 0;
+    if (!(flops > 0) || !(bytes > 0) || ns <= 0) return 0;
     const double compute = its_flops / flops, traffic = its_bytes / bytes;
     return (compute > traffic ? compute : traffic) / (static_cast<double>(ns) * 1e-9);
   }

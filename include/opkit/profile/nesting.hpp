@@ -15,13 +15,15 @@ namespace detail {
 template <class Value>
 class PerName {
  public:
-  // The same for all nodes and shapes unless these are given.
-  Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0) {
-    return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes}];
+  // The same for all nodes, shapes and backends unless these are given.
+  Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0, uint32_t backend = 0) {
+    return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes, backend}];
   }
 
  private:
-  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t>, Value> values_;
+  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t, uint32_t>,
+           Value>
+      values_;
 };
 
 // Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which

@@ -29,8 +29,10 @@ struct ProfileOptions {
   // are not to be had.
   std::vector<std::string> counters = {};
   CounterSource* counter_source = nullptr;  // null: PerfCounters()
-  // Where a fatal signal ends the process while the session runs, its Chrome trace until then is
-  // written there. Empty for nowhere.
+  // Where a fatal signal, SIGINT, SIGTERM or SIGHUP ends the process while the session runs, what
+  // was recorded until then is written there: a Chrome trace, or what ".pftrace" and ".html" at the
+  // end of the name ask for. Empty for nowhere. It takes signal handlers, and a stack for them on
+  // each thread that records.
   std::string crash_trace = {};
 };
 

@@ -10,8 +10,9 @@ namespace opkit::inline OPKIT_ABI {
 struct ProfileTableOptions {
   enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
   Sort sort = Sort::kTotal;
-  bool by_node = false;   // a row for each node instead of one for each type of operator
-  bool by_shape = false;  // and for each dtypes and shapes of inputs, with ProfileOptions::shapes
+  bool by_node = false;  // a row for each node instead of one for each type of operator
+  // And for each dtypes and shapes of inputs and each backend, with ProfileOptions::shapes.
+  bool by_shape = false;
   MachineRates peak =
       {};  // what rates are compared with: MachinePeak() of opkit/profile/machine_peak.hpp
 };
@@ -21,8 +22,8 @@ struct ProfileTableOptions {
 // is in the row `MyOp::user_code`.
 struct ProfileTableRow {
   std::string name;
-  std::string node;    // empty unless by_node
-  std::string shapes;  // empty unless by_shape
+  std::string node;             // empty unless by_node
+  std::string shapes, backend;  // empty unless by_shape
   std::string domain;
   int64_t count = 0;
   int64_t total = 0, self = 0, min = 0, max = 0;

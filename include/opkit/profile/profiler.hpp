@@ -51,7 +51,7 @@ class ProfileScope {
  public:
   // `name` is copied while a profile is recorded.
   explicit ProfileScope(std::string_view name)
-      : scope_(InvocationKind::kUserCode, [&] { return SpanNames{InternName(name)}; }) {}
+      : scope_(InvocationKind::kUserCode, [&] { return SpanNames::OfText(name); }) {}
 
  private:
   InvocationScope scope_;

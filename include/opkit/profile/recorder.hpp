@@ -4,8 +4,10 @@
 #define OPKIT_PROFILE_RECORDER_HPP_
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "opkit/core/allocator.hpp"
@@ -16,7 +18,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A record for each span, each completion, push, counter and marker. The work of a span has its
+// A record for each span, each completion, push, counter and marker. Behind records kText, which
+// hold its bytes, comes the one that has this text as its name. The work of a span has its
 // flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in `node`; a change of
 // an allocator's memory its bytes in `parent` and what lives after it in `end`; a run on a device
 // its times in ns, not in ticks, in `begin` and `end`; what was counted
@@ -34,7 +37,8 @@ struct ProfileRecord {
     kFrame,
     kWork,
     kMemory,
-    kCounts
+    kCounts,
+    kText
   };
 
   uint64_t begin = 0;  // ticks; the only time of what is no span
@@ -54,9 +58,21 @@ struct ProfileRecord {
   }
 };
 static_assert(sizeof(ProfileRecord) == 48);
+// A record kText is this instead, with its type in the same place.
+struct ProfileText {
+  static constexpr size_t kBytes = 44;
+  char text[kBytes] = {};  // with zeros behind a shorter one
+  ProfileRecord::Type type = ProfileRecord::Type::kText;
+  char unused[3] = {};
+};
+static_assert(sizeof(ProfileText) == sizeof(ProfileRecord) &&
+              offsetof(ProfileText, type) == offsetof(ProfileRecord, type));
 
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
+  // What follows of a name that has no number is cut off: the open spans that a ring keeps in a
+  // chunk, with their names, must leave room in it.
+  static constexpr size_t kLongestText = 6;  // records
   // Release by the owning thread, with the reader's acquire: the records before it are written.
   std::atomic<uint32_t> count{0};
   // Written once as they are made: pages of memory that is new come here, between spans, and not
@@ -68,12 +84,13 @@ struct ProfileChunk {
 class ThreadProfile {
  public:
   static constexpr int kMaxDepth = 256;
+  static_assert(kMaxDepth * (1 + ProfileChunk::kLongestText) < ProfileChunk::kRecords);
 
   ThreadProfile();
 
   // Room for the record of a span that begins, which the caller fills and publishes; null where it
-  // is dropped.
-  ProfileRecord* Open(uint32_t session) {
+  // is dropped. `text` is its name where that has no number.
+  ProfileRecord* Open(uint32_t session, std::string_view text = {}) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
     const int depth = this->depth_;
@@ -81,7 +98,7 @@ class ThreadProfile {
     if (depth < kMaxDepth) [[likely]] {
       if (counters_) [[unlikely]]
         StartCounts(depth);
-      open_[depth] = record = NewRecord();
+      open_[depth] = record = NewRecord(text);
     } else {
       CountDropped();
     }
@@ -114,22 +131,13 @@ class ThreadProfile {
   }
   // The records until now may be read.
   void Publish() { chunk_->count.store(count_, std::memory_order_release); }
-  void Add(uint32_t session, const ProfileRecord& record) {
+  void Add(uint32_t session, const ProfileRecord& record, std::string_view text = {}) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    ProfileRecord* const room = NewRecord();
+    ProfileRecord* const room = NewRecord(text);
     if (!room) return;
     *room = record;
     Publish();
-  }
-  // The recorder deletes it at the next Start.
-  void SetExited() {
-    MutexLock lock(mutex_);
-    exited_ = true;
-  }
-  bool exited() {
-    MutexLock lock(mutex_);
-    return exited_;
   }
   void ResetAfterFork() {
     mutex_.ResetAfterFork();
@@ -141,11 +149,15 @@ class ThreadProfile {
   friend class Recorder;
 
   // Room for one record, or null, which is counted.
-  ProfileRecord* NewRecord() {
+  ProfileRecord* NewRecord(std::string_view text = {}) {
+    if (!text.empty()) [[unlikely]]
+      return NewNamedRecord(text);
     if (count_ == ProfileChunk::kRecords) [[unlikely]]
       if (!NextChunk()) return CountDropped(), nullptr;
     return &chunk_->records[count_++];
   }
+  // The same, behind the text, in one chunk with it.
+  OPKIT_COLD ProfileRecord* NewNamedRecord(std::string_view text);
   // Relaxed: a statistic that one thread writes.
   void CountDropped(int64_t records = 1) {
     dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
@@ -169,7 +181,7 @@ class ThreadProfile {
   Mutex mutex_;
   std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
   ProfileThread thread_;
-  bool exited_ = false;
+  bool ended_ = false;
 };
 
 // The process has one, which is never destroyed: scopes that are open while it ends still use it.
@@ -191,18 +203,24 @@ class Recorder final : public SpanSink, public MemorySink {
   void Close() noexcept override;
   bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
   bool WantsEngine() const noexcept override { return engine_.load(std::memory_order_relaxed); }
-  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, name, 0); }
+  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, {name}, 0); }
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
   void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
-  void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
+  void Note(ProfileRecord::Type type, SpanNames names, double value) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // A chunk's place in the bound on memory. False where there is none.
   bool TakeChunk();
-  bool is_ring() const { return ring_; }
+  // The oldest chunk of a thread that has ended, for a ring that has no room; null where there is
+  // none.
+  std::unique_ptr<ProfileChunk> TakeChunkOfEnded();
+  bool is_ring() const { return ring_.load(std::memory_order_relaxed); }
+  bool wants_crash_trace() const { return crash_trace_.load(std::memory_order_relaxed); }
+  // A thread ends. What it has recorded stays, and it is deleted when nothing is left of that.
+  void Ended(ThreadProfile* thread);
   // The session's counters on the calling thread, and how many; null where it counts nothing.
   std::unique_ptr<ThreadCounters> OpenCounters(int& count);
 
@@ -214,7 +232,9 @@ class Recorder final : public SpanSink, public MemorySink {
   };
   ThreadProfile* OfThread();
   OPKIT_COLD ThreadProfile* MakeOfThread();
-  void Add(const ProfileRecord& record) noexcept;
+  // Deletes the profile of a thread that has ended, under the mutex.
+  void Forget(ThreadProfile* thread);
+  void Add(const ProfileRecord& record, std::string_view text = {}) noexcept;
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
   static void Sort(Profile& profile);
   // What a span costs its thread, measured now.
@@ -225,19 +245,21 @@ class Recorder final : public SpanSink, public MemorySink {
   // Lets the threads record, or not.
   void Install(bool on);
 
-  // Relaxed: it never changes once it is there, and that is before the first span.
+  // Relaxed: it never changes once it is there, and that is before a span finds the recorder, which
+  // CurrentSpanSink orders.
   std::atomic<const ToolRanges*> tools_{nullptr};
   Mutex mutex_;  // guards what follows, but for the atomics
   std::vector<ThreadProfile*> threads_;
   const Instant origin_ = Instant::Now();
   Instant start_ = origin_;
   uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
-  bool ring_ = false;
+  int64_t dropped_ = 0;   // records of threads that have been deleted
   bool memory_ = false;
   Mutex counters_mutex_;  // guards the next three; a thread may see a session before it has begun
   std::vector<std::string> counted_, absent_;
   CounterSource* counter_source_ = nullptr;
-  std::atomic<bool> shapes_{false}, engine_{false};  // relaxed, as the two below
+  // Relaxed, as the two below.
+  std::atomic<bool> shapes_{false}, engine_{false}, ring_{false}, crash_trace_{false};
   // Relaxed, both: a thread that sees a new session late still writes to the one before.
   std::atomic<uint32_t> session_{0};
   std::atomic<int64_t> chunks_left_{0};

@@ -1,5 +1,8 @@
 // Operators that are wrong, each in its way, and one that is right. Pair multiplies matrices, so
 // that not every shape is for it.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <opkit/plugin/author.hpp>
 
@@ -65,6 +68,34 @@ Status Crash(const AttrMap&, Inputs in, Outputs out, OpResource&) {
 }
 REGISTER_OP(CrashesOnThreeAxes)
     .setForward(Crash)
+    .setParseAttrs(OneOfEach)
+    .setInferType(Float)
+    .setInferShape(SameShape);
+
+Status CrashOnNone(const AttrMap&, Inputs in, Outputs out, OpResource&) {
+  if (in[0].size() == 0) std::raise(SIGSEGV);
+  Copy(in[0], out[0], in[0].size());
+  return SUCCESS;
+}
+REGISTER_OP(CrashesOnNone)
+    .setForward(CrashOnNone)
+    .setParseAttrs(OneOfEach)
+    .setInferType(Float)
+    .setInferShape(SameShape);
+
+// Writes what a record of an answer looked like, wherever the program that checks it may read.
+Status Chatter(const AttrMap&, Inputs in, Outputs out, OpResource&) {
+  Copy(in[0], out[0], in[0].size());
+  for (int file = 3; file < 16; ++file) {
+    struct stat about;
+    if (fstat(file, &about) == 0 && S_ISFIFO(about.st_mode) &&
+        write(file, "a\0\0\0\0\0\0\0\0", 9) < 0)
+      continue;
+  }
+  return SUCCESS;
+}
+REGISTER_OP(Chatters)
+    .setForward(Chatter)
     .setParseAttrs(OneOfEach)
     .setInferType(Float)
     .setInferShape(SameShape);

@@ -2,14 +2,18 @@
 // profile in every format, as FOLDER/trace.*, for perfetto_test.py.
 #include <pthread.h>
 
+#include <cmath>
 #include <map>
 #include <thread>
 
 #include "op/body_op.hpp"
+#include "opkit/base/output_file.hpp"
 #include "opkit/engine/engine.hpp"
 #include "opkit/functions.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/profile.hpp"
+#include "opkit/profile/json_text.hpp"
+#include "support/awkward.hpp"
 
 namespace {
 
@@ -155,11 +159,33 @@ void RunScopes() {
   }).join();
 }
 
+// A scope of every awkward name, and a counter of all awkward numbers, which a line of `list` each
+// tells as JSON.
+void RunAwkward(std::string* list) {
+  for (const auto& [name, utf8] : AwkwardNames()) {
+    if (utf8.empty() || utf8.find('\0') != std::string::npos) continue;  // SQL's texts end there
+    const ProfileScope scope(name);
+    detail::AppendJsonString(*list, utf8);
+    *list += '\n';
+  }
+  for (const double value : AwkwardNumbers()) {
+    ProfileCount("numbers", value);
+    if (!std::isfinite(value)) continue;
+    detail::AppendNumber(*list, value);
+    *list += '\n';
+  }
+}
+
+void Write(const std::string& trace) {
+  Profiler::WriteChromeTrace(trace + ".json");
+  Profiler::WritePerfettoTrace(trace + ".pftrace");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  const std::string trace = std::string(argv[1]) + "/trace";
+  const std::string folder = argv[1];
   Profiler::Start();
   RunGraph();
   RunOddNames();
@@ -167,6 +193,11 @@ int main(int argc, char** argv) {
   RunStreams();
   RunScopes();
   Profiler::Stop();
-  Profiler::WriteChromeTrace(trace + ".json");
-  Profiler::WritePerfettoTrace(trace + ".pftrace");
+  Write(folder + "/trace");
+  Profiler::Start();
+  std::string list;
+  RunAwkward(&list);
+  Profiler::Stop();
+  Write(folder + "/awkward");
+  WriteFile(folder + "/awkward.txt", list);
 }

@@ -2,6 +2,7 @@
 #ifndef OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_
 #define OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_
 
+#include <dirent.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -10,6 +11,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -22,28 +24,44 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A record of the child is a letter, the size of its text, and the text. The text of an exception
-// begins with its code.
-enum class ChildRecord : char { kStep = 's', kAnswer = 'a', kThrown = 't' };
+// A record of the child: its head, and its text. The text of an exception begins with its code.
+enum class ChildRecord : uint32_t { kStep, kUnlimitedStep, kAnswer, kThrown };
+struct ChildRecordHead {
+  uint64_t mark;
+  uint64_t size;  // of the text
+  ChildRecord kind;
+  uint32_t unused = 0;
+};
 
 // Reads what the child writes, each record at most until its deadline.
 class ChildReader {
  public:
-  ChildReader(int from, double seconds) : from_(from), limit_ns_(seconds * 1e9) {}
+  ChildReader(int from, double seconds, uint64_t mark)
+      : from_(from), limit_ns_(seconds * 1e9), mark_(mark) {}
 
-  // False when the time is over, which `late` tells, or the child has closed its end.
+  // False when the time is over, which `late` tells, at bytes that are no record, which `spoilt`
+  // tells, or when all ends for writing are closed.
   bool Read(ChildRecord* kind, std::string* text) {
-    deadline_ns_ = static_cast<double>(MonotonicNs()) + limit_ns_;
-    size_t size = 0;
-    if (!ReadAll(kind, sizeof *kind) || !ReadAll(&size, sizeof size)) return false;
-    text->resize(size);
-    return ReadAll(text->data(), size);
+    deadline_ns_ = limited_ ? static_cast<double>(MonotonicNs()) + limit_ns_ : HUGE_VAL;
+    ChildRecordHead head;
+    const size_t found = ReadAll(&head, sizeof head);
+    if (found == 0) return false;
+    spoilt_ = found < sizeof head.mark || head.mark != mark_;
+    if (spoilt_ || found < sizeof head) return false;
+    *kind = head.kind;
+    if (*kind == ChildRecord::kStep || *kind == ChildRecord::kUnlimitedStep)
+      limited_ = *kind == ChildRecord::kStep;
+    text->resize(head.size);
+    return ReadAll(text->data(), head.size) == head.size;
   }
   bool late() const { return late_; }
+  bool spoilt() const { return spoilt_; }
 
  private:
-  bool ReadAll(void* data, size_t size) {
-    for (size_t done = 0; done < size;) {
+  // How many there were.
+  size_t ReadAll(void* data, size_t size) {
+    size_t done = 0;
+    while (done < size) {
       const double left_ms = (deadline_ns_ - static_cast<double>(MonotonicNs())) * 1e-6 + 1;
       pollfd ready = {from_, POLLIN, 0};
       const int found = poll(&ready, 1,
@@ -52,39 +70,42 @@ class ChildReader {
                                                  : INT_MAX);
       if (found < 0 && errno == EINTR) continue;
       late_ = found == 0;
-      if (found <= 0) return false;
+      if (found <= 0) return done;
       const ssize_t count = read(from_, static_cast<char*>(data) + done, size - done);
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return false;
+      if (count <= 0) return done;
       done += static_cast<size_t>(count);
     }
-    return true;
+    return done;
   }
 
   int from_;
   double limit_ns_, deadline_ns_ = 0;
-  bool late_ = false;
+  const uint64_t mark_;
+  bool limited_ = true, late_ = false, spoilt_ = false;
 };
+
+// The exit status of a child whose end of the pipe is not open any more.
+inline constexpr int kPipeIsClosed = 113;
 
 inline void WriteAll(int to, const void* data, size_t size) {
   for (size_t done = 0; done < size;) {
     const ssize_t count = write(to, static_cast<const char*>(data) + done, size - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) _exit(1);  // nobody listens any more
+    if (count <= 0) _exit(kPipeIsClosed);
     done += static_cast<size_t>(count);
   }
 }
-inline void WriteRecord(int to, ChildRecord kind, const std::string& text) {
-  const size_t size = text.size();
-  WriteAll(to, &kind, sizeof kind);
-  WriteAll(to, &size, sizeof size);
-  WriteAll(to, text.data(), size);
+inline void WriteRecord(int to, uint64_t mark, ChildRecord kind, const std::string& text) {
+  const ChildRecordHead head = {mark, text.size(), kind};
+  WriteAll(to, &head, sizeof head);
+  WriteAll(to, text.data(), text.size());
 }
-OPKIT_INLINE void ChildVoice::Step(const std::string& step) const {
-  WriteRecord(to_, ChildRecord::kStep, step);
+OPKIT_INLINE void ChildVoice::Step(const std::string& step, bool limited) const {
+  WriteRecord(to_, mark_, limited ? ChildRecord::kStep : ChildRecord::kUnlimitedStep, step);
 }
 OPKIT_INLINE void ChildVoice::Answer(const std::string& answer) const {
-  WriteRecord(to_, ChildRecord::kAnswer, answer);
+  WriteRecord(to_, mark_, ChildRecord::kAnswer, answer);
 }
 
 // A crash is to be seen as the signal that it is, whoever wants to handle it (a sanitizer's
@@ -96,29 +117,113 @@ inline void CrashPlainly() {
   setrlimit(RLIMIT_CORE, &none);
 }
 
-[[noreturn]] inline void RunAsChild(int to, FunctionRef<ChildEnd(const ChildVoice&)> work) {
-  CrashPlainly();
+[[noreturn]] inline void RunAsChild(int to, uint64_t mark,
+                                    FunctionRef<ChildEnd(const ChildVoice&)> work) {
   ChildEnd end = ChildEnd::kAtOnce;
   try {
-    end = work(ChildVoice(to));
+    end = work(ChildVoice(to, mark));
   } catch (...) {
     const Error error = CurrentError();
-    WriteRecord(to, ChildRecord::kThrown, static_cast<char>(error.code()) + error.message());
+    WriteRecord(to, mark, ChildRecord::kThrown, static_cast<char>(error.code()) + error.message());
   }
   std::fflush(nullptr);
   if (end == ChildEnd::kAtOnce) _exit(0);
   std::exit(0);
 }
 
-// Ends what is left of the child and of what it has started, and tells how the child ended: empty
-// when it did so well.
-inline std::string EndingOfChild(pid_t child) {
-  kill(-child, SIGKILL);  // before its number is free for another group; what ends keeps its status
+// The process that has started another one; 0 where that is not known.
+inline pid_t ParentOf(pid_t process) {
+  char text[512] = {};
+  const int file =
+      open(StrCat("/proc/", process, "/stat").c_str(), O_RDONLY | O_CLOEXEC);  // "7 (name) S 6 …"
+  if (file < 0) return 0;
+  const ssize_t size = read(file, text, sizeof text - 1);
+  close(file);
+  const char* const after = size > 0 ? std::strrchr(text, ')') : nullptr;
+  return after && after[1] && after[2] && after[3] ? static_cast<pid_t>(std::atoi(after + 4)) : 0;
+}
+// Sends SIGKILL to the children of this process, and returns to how many it could.
+inline int KillChildren() {
+  int killed = 0;
+  DIR* const processes = opendir("/proc");
+  if (!processes) return 0;
+  while (const dirent* entry = readdir(processes)) {
+    const auto process = static_cast<pid_t>(std::atoi(entry->d_name));
+    if (process > 0 && ParentOf(process) == getpid() && kill(process, SIGKILL) == 0) ++killed;
+  }
+  closedir(processes);
+  return killed;
+}
+
+// In the process between the two, which what the child has started comes to when its own parent
+// ends. It ends all of that when the child has ended, or at SIGTERM, and then ends as the child
+// has. It takes no other signal.
+[[noreturn]] inline void KeepChild(pid_t child, const sigset_t& awaited) {
+  siginfo_t ended = {};
+  while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         ended.si_pid == 0)
+    if (sigwaitinfo(&awaited, nullptr) == SIGTERM) break;
+  kill(child, SIGKILL);
+  kill(-child, SIGKILL);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  for (bool has_ended = false;;) {
+    int ending = 0;
+    pid_t one = waitpid(-1, &ending, has_ended ? WNOHANG : 0);
+    if (one == 0 && KillChildren() > 0) one = waitpid(-1, &ending, 0);
+    if (one < 0 && errno == EINTR) continue;
+    if (one <= 0) break;  // none is left, or another user's
+    if (one == child) status = ending, has_ended = true;
+  }
+  if (WIFSIGNALED(status)) {
+    sigset_t same;
+    sigemptyset(&same);
+    sigaddset(&same, WTERMSIG(status));
+    std::signal(WTERMSIG(status), SIG_DFL);
+    sigprocmask(SIG_UNBLOCK, &same, nullptr);
+    raise(WTERMSIG(status));
+  }
+  _exit(WEXITSTATUS(status));
+}
+
+// Starts the child and stays with it; `parent` is the process that asks for it.
+[[noreturn]] inline void StartAndKeepChild(pid_t parent, int to, uint64_t mark,
+                                           FunctionRef<ChildEnd(const ChildVoice&)> work) {
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);   // it ends with the thread that made it
+  if (getppid() != parent) _exit(1);  // which has ended before
+  CrashPlainly();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  struct sigaction at_end = {};
+  sigaction(SIGCHLD, nullptr, &at_end);
+  std::signal(SIGCHLD, SIG_DFL);  // else the system might keep no status
+  const pid_t keeper = getpid(), child = fork();
+  if (child < 0) _exit(kPipeIsClosed);
+  setpgid(child, child);  // in both, for whichever comes first
+  if (child > 0) {
+    sigset_t awaited;
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGCHLD);
+    sigaddset(&awaited, SIGTERM);
+    KeepChild(child, awaited);
+  }
+  sigaction(SIGCHLD, &at_end, nullptr);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != keeper) _exit(1);
+  RunAsChild(to, mark, work);
+}
+
+// Waits for the process between the two, and tells how the child ended: empty when it did so well.
+inline std::string EndingOfChild(pid_t keeper) {
+  int status = 0;
+  while (waitpid(keeper, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFSIGNALED(status))
     return StrCat("signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+  if (WEXITSTATUS(status) == kPipeIsClosed)
+    return "it closes files that it has not opened, which its tests need";
   return status == 0 ? "" : StrCat("exit status ", WEXITSTATUS(status));
 }
 
@@ -128,38 +233,44 @@ OPKIT_INLINE ChildOutcome RunInChild(double seconds,
   std::fflush(nullptr);  // or the child would write it once more
   if (pipe2(ends, O_CLOEXEC) != 0)
     Throw(ErrorCode::kOperatorFailed, "cannot make a pipe: ", std::strerror(errno));
-  const pid_t parent = getpid(), child = fork();
-  if (child < 0) {
+  const uint64_t mark = (Ticks() ^ static_cast<uint64_t>(getpid())) * 0x9e3779b97f4a7c15u;
+  const pid_t parent = getpid(), keeper = fork();
+  if (keeper < 0) {
     const int error = errno;
     close(ends[0]), close(ends[1]);
     Throw(ErrorCode::kOperatorFailed, "cannot start a process: ", std::strerror(error));
   }
-  setpgid(child, child);  // in both, for whichever comes first
-  if (child == 0) {
+  setpgid(keeper, keeper);  // in both, for whichever comes first
+  if (keeper == 0) {
     close(ends[0]);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);   // it ends with the thread that made it
-    if (getppid() != parent) _exit(1);  // which has ended before
-    RunAsChild(ends[1], work);
+    StartAndKeepChild(parent, ends[1], mark, work);
   }
   close(ends[1]);
 
   ChildOutcome outcome;
   std::string thrown;
   bool answered = false;
-  ChildReader reader(ends[0], seconds);
+  ChildReader reader(ends[0], seconds, mark);
   ChildRecord kind;
   for (std::string text; reader.Read(&kind, &text);) {
-    answered |= kind != ChildRecord::kStep;
-    (kind == ChildRecord::kStep     ? outcome.step
+    const bool answers = kind == ChildRecord::kAnswer || kind == ChildRecord::kThrown;
+    answered |= answers;
+    (!answers                       ? outcome.step
      : kind == ChildRecord::kAnswer ? outcome.answer
                                     : thrown) = std::move(text);
   }
+  kill(keeper, SIGTERM);  // where it has ended it waits for waitpid
+  kill(keeper, SIGCONT);
   close(ends[0]);
-  outcome.how = EndingOfChild(child);
+  outcome.how = EndingOfChild(keeper);
   if (reader.late()) outcome.how = StrCat("no end within ", seconds, " s");
+  if (reader.spoilt()) outcome.how = "into a file that it has not opened";
   if (!answered && outcome.how.empty()) outcome.how = "exit status 0";
   if (!thrown.empty()) Throw(static_cast<ErrorCode>(thrown[0]), thrown.substr(1));
-  if (!outcome.how.empty()) outcome.failure = reader.late() ? "hangs" : "crashes";
+  if (!outcome.how.empty())
+    outcome.failure = reader.spoilt() ? "writes where it must not"
+                      : reader.late() ? "hangs"
+                                      : "crashes";
   return outcome;
 }
 

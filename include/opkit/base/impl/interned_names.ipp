@@ -14,6 +14,7 @@ namespace detail {
 struct InternedNames {
   Mutex mutex;
   NameIndex names;
+  int64_t room = INT64_MAX;
 
   // Not destroyed: threads may still name things while the process ends.
   static InternedNames& Get() {
@@ -37,18 +38,24 @@ struct RecentName {
 };
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
-}  // namespace detail
-
-OPKIT_INLINE uint32_t InternName(std::string_view name) {
+inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
+  constexpr int64_t kBytesBeside = 64;  // the text: its string, and its places in the index
   if (name.empty()) return 0;
   // By its address: a name is mostly a literal, or a string that lives long.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
-  detail::RecentName& recent = detail::t_recent_names[(place ^ place >> 6) % 64];
+  RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  detail::InternedNames& table = detail::InternedNames::Get();
-  detail::MutexLock lock(table.mutex);
-  const auto number = static_cast<uint32_t>(table.names.Add(name));
+  InternedNames& table = InternedNames::Get();
+  MutexLock lock(table.mutex);
+  int found = table.names.Find(name);
+  if (found < 0) {
+    const int64_t bytes = static_cast<int64_t>(name.size()) + kBytesBeside;
+    if (only_if_room && table.room < bytes) return 0;
+    table.room -= bytes;
+    found = table.names.Add(name);
+  }
+  const auto number = static_cast<uint32_t>(found);
   if (name.size() <= sizeof recent.text) {
     recent.number = number;
     recent.size = static_cast<uint32_t>(name.size());
@@ -57,6 +64,19 @@ OPKIT_INLINE uint32_t InternName(std::string_view name) {
   return number;
 }
 
+}  // namespace detail
+
+OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  return detail::NumberOfName(name, false);
+}
+OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
+  return detail::NumberOfName(name, true);
+}
+OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  table.room = bytes;
+}
 OPKIT_INLINE std::string InternedName(uint32_t number) {
   detail::InternedNames& table = detail::InternedNames::Get();
   detail::MutexLock lock(table.mutex);

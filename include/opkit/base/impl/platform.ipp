@@ -2,6 +2,8 @@
 #ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
 #define OPKIT_BASE_IMPL_PLATFORM_IPP_
 
+#include <csignal>
+
 #include "opkit/base/platform.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -52,6 +54,41 @@ OPKIT_INLINE void PinCurrentThread(int index) {
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
     return;
   }
+}
+
+// A stack for the handlers of one thread.
+class SignalStack {
+ public:
+  SignalStack() {
+    stack_t now = {};
+    if (sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
+    void* const memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    stack_t own = {};
+    own.ss_sp = memory;
+    own.ss_size = kBytes;
+    if (sigaltstack(&own, nullptr) == 0)
+      memory_ = memory;
+    else
+      munmap(memory, kBytes);
+  }
+  SignalStack(const SignalStack&) = delete;
+  ~SignalStack() {
+    if (!memory_) return;
+    stack_t now = {}, none = {};
+    none.ss_flags = SS_DISABLE;
+    const bool is_own = sigaltstack(nullptr, &now) == 0 && now.ss_sp == memory_;
+    if (!is_own || sigaltstack(&none, nullptr) == 0) munmap(memory_, kBytes);
+  }
+
+ private:
+  static constexpr size_t kBytes = 64 << 10;  // for handlers of a program's own too
+  void* memory_ = nullptr;
+};
+OPKIT_INLINE void MakeSignalStack() {
+  static thread_local const SignalStack stack;
+  static_cast<void>(stack);
 }
 
 OPKIT_INLINE void SetCurrentThreadName(const char* name) {

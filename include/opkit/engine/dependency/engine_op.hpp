@@ -101,7 +101,7 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
   const char* name = "";
   alignas(std::max_align_t) unsigned char storage[OpClosureType::kSmallBytes];
 
-  SpanNames span_names() const { return {InternName(name)}; }
+  SpanNames span_names() const { return SpanNames::OfText(name); }
   OpDetails& details() const;
   std::span<Access> accesses() {
     return {access_count <= 1 ? &only_access : details().accesses, Index(access_count)};

@@ -5,8 +5,11 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <tuple>
 #include <unordered_map>
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/trace_times.hpp"
 
@@ -18,6 +21,10 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
   explicit TraceReader(bool by_node) : by_node_(by_node) {}
 
   bool has_events() const { return events_ != 0; }
+  // Whether what was read is a list of whole events.
+  bool is_between_events() const { return events_ == 1 && depth_ == 1; }
+  // Whether what is wrong with `size` bytes is that they end.
+  bool is_at_end(size_t size) const { return failed_at_ > size; }
   const std::string& problem() const { return problem_; }
 
   std::vector<NamedTimes> Times() {
@@ -27,7 +34,10 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
         span.duration = (std::max)(span.duration, ended->second);
       times[span.name].push_back(span.duration);
     }
-    if (spans_.empty()) times = std::move(foreign_);
+    if (spans_.empty()) {
+      TakePairs();
+      times = std::move(foreign_);
+    }
     std::vector<NamedTimes> out;
     for (auto& [name, list] : times) out.push_back({name, std::move(list)});
     return out;
@@ -39,6 +49,7 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
     return Value();
   }
   bool number_integer(number_integer_t value) override {
+    if (std::string* const track = Track()) *track = std::to_string(value);
     return Number(static_cast<double>(value));
   }
   bool number_unsigned(number_unsigned_t value) override {
@@ -47,6 +58,7 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
       event_.has_id = true;
     }
     if (in_event() && key_ == "id") event_.pair = value;
+    if (std::string* const track = Track()) *track = std::to_string(value);
     return Number(static_cast<double>(value));
   }
   bool number_float(number_float_t value, const string_t&) override { return Number(value); }
@@ -55,8 +67,11 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
       if (key_ == "ph" && value.size() == 1) event_.phase = value[0];
       if (key_ == "name") event_.name = std::move(value);
       if (key_ == "cat") event_.category = std::move(value);
+      if (std::string* const track = Track()) *track = std::move(value);
     } else if (in_args() && key_ == "node") {
       event_.node = std::move(value);
+    } else if (id2_ && (key_ == "local" || key_ == "global")) {
+      event_.key = std::move(value);
     }
     return Value();
   }
@@ -77,16 +92,21 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(size_t) override {
     ++depth_;
     if (in_event()) event_ = {};
-    if (events_ != 0 && depth_ == events_ + 2) args_ = key_ == "args";
+    if (events_ != 0 && depth_ == events_ + 2) {
+      args_ = key_ == "args";
+      id2_ = key_ == "id2";
+    }
     return true;
   }
   bool end_object() override {
     if (in_event()) Take();
     --depth_;
-    if (depth_ == events_ + 1) args_ = false;
+    if (depth_ == events_ + 1) args_ = id2_ = false;
     return true;
   }
-  bool parse_error(size_t, const std::string&, const nlohmann::json::exception& error) override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::json::exception& error) override {
+    failed_at_ = position;
     problem_ = error.what();
     return false;
   }
@@ -96,12 +116,19 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
     char phase = 0;
     bool has_id = false, open = false;
     std::string name, category, node;
-    double time = 0, duration = 0;  // microseconds
+    std::string process, thread, key;  // "pid", "tid", "id" or "id2", whatever their type
+    double time = 0, duration = 0;     // microseconds
     uint64_t id = 0, pair = 0;
   };
   struct Span {
     std::string name;
     double duration = -1;  // ns
+  };
+  // An end of a time that two events of another program stand for.
+  struct End {
+    double time;  // microseconds
+    bool begins;
+    std::string name;
   };
 
   // Whether what comes is a member of an event, or of its args.
@@ -114,6 +141,30 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   static double Ns(double microseconds) { return std::round(microseconds * 1000); }
+  // Where the value that comes says what an event belongs to; else null.
+  std::string* Track() {
+    if (!in_event()) return nullptr;
+    return key_ == "pid"   ? &event_.process
+           : key_ == "tid" ? &event_.thread
+           : key_ == "id"  ? &event_.key
+                           : nullptr;
+  }
+
+  // The latest that is open ends first. The events of a file need not be in order.
+  void TakePairs() {
+    for (auto& [track, ends] : ends_) {
+      StableSort(ends, [](const End& a, const End& b) { return a.time < b.time; });
+      std::vector<End> open;
+      for (End& end : ends) {
+        if (end.begins) {
+          open.push_back(std::move(end));
+        } else if (!open.empty()) {
+          foreign_[std::move(open.back().name)].push_back(Ns(end.time - open.back().time));
+          open.pop_back();
+        }
+      }
+    }
+  }
 
   void Take() {
     if (event_.phase == 'X' && !event_.open) {
@@ -133,18 +184,26 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
         completed_[event_.pair] = Ns(event_.time - begun->second);
         begun_.erase(begun);
       }
+    } else if (const size_t kind = std::string_view("BEbeSF").find(event_.phase);
+               kind != std::string_view::npos) {
+      const std::string& track = kind < 2 ? event_.thread : event_.key;
+      ends_[{kind / 2, kind < 2 ? "" : event_.category, event_.process, track}].push_back(
+          {event_.time, kind % 2 == 0, std::move(event_.name)});
     }
   }
 
   const bool by_node_;
   int depth_ = 0;
-  int events_ = 0;  // the depth of the list of events; 0: not seen yet
-  bool args_ = false;
+  int events_ = 0;                   // the depth of the list of events; 0: not seen yet
+  bool args_ = false, id2_ = false;  // inside these members of an event
   std::string key_, problem_;
+  size_t failed_at_ = 0;
   Event event_;
   std::unordered_map<uint64_t, Span> spans_;
   std::unordered_map<uint64_t, double> begun_, completed_;
   std::map<std::string, std::vector<double>> foreign_;  // of events without an id
+  // By the kind of events, their category, process, and thread or id.
+  std::map<std::tuple<size_t, std::string, std::string, std::string>, std::vector<End>> ends_;
 };
 
 }  // namespace detail
@@ -153,7 +212,8 @@ OPKIT_INLINE std::vector<NamedTimes> ReadTraceTimes(const std::string& path, boo
   const Storage file = MapFile(path);
   const std::string_view text = BytesOf(file);
   detail::TraceReader reader(by_node);
-  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader))
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader) &&
+      !(reader.is_between_events() && reader.is_at_end(text.size())))
     Throw(ErrorCode::kInvalidArgument, "'", path,
           "' is no Chrome trace in JSON: ", reader.problem());
   if (!reader.has_events())

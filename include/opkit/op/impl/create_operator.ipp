@@ -181,9 +181,10 @@ OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
+  uint32_t shapes_name = InternNameIfRoom(shapes);
+  if (shapes_name == 0) shapes_name = InternName("(other shapes)");
   const OpCost cost = work.schema->Cost(def, inputs, outputs);
-  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written,
-          InternName(*work.backend)};
+  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*work.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,

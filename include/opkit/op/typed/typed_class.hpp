@@ -19,7 +19,9 @@ class TypedOperator final : public Operator<Context> {
       : Operator<Context>(def, ws),
         call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
         inputs_(call_.num_inputs()),
-        outputs_(def.outputs().size()) {}
+        outputs_(def.outputs().size()) {
+    this->set_invocation_kind(InvocationKind::kCustomOperator);
+  }
 
  private:
   bool InfersOutputs() const final { return true; }

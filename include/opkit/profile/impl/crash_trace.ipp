@@ -2,88 +2,142 @@
 #ifndef OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
 #define OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
+#include <memory>
 
+#include "opkit/base/error.hpp"
 #include "opkit/base/platform.hpp"
-#include "opkit/profile/chrome_trace.hpp"
 #include "opkit/profile/crash_trace.hpp"
+#include "opkit/profile/profile_file.hpp"
 #include "opkit/profile/recorder.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+struct FatalSignal {
+  int number;
+  bool is_fault;  // of the program; else the process is asked to end
+};
+inline constexpr FatalSignal kFatalSignals[] = {
+    {SIGSEGV, true},  {SIGBUS, true},   {SIGILL, true},   {SIGFPE, true},   {SIGABRT, true},
+    {SIGTRAP, true},  {SIGSYS, true},   {SIGINT, false},  {SIGTERM, false}, {SIGHUP, false},
+    {SIGQUIT, false}, {SIGPIPE, false}, {SIGALRM, false}, {SIGXCPU, false}};
 
-struct CrashState {
+// What the handler and one writing thread share. Never destroyed: handlers may wait in it.
+struct CrashWriter {
   std::string path;
+  const pid_t process = getpid();
   Parker crashed, written;
-  struct sigaction before[std::size(kFatalSignals)] = {};
-  pid_t process = 0;                 // that has the writing thread
-  std::atomic<bool> armed{false};    // relaxed: signal handlers read none of it
+  std::atomic<int64_t> thread{0};    // relaxed: compared on that thread alone
   std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
+};
+struct CrashState {
+  // Release and acquire: a handler finds it made.
+  std::atomic<CrashWriter*> writer{nullptr};
+  struct sigaction before[std::size(kFatalSignals)] = {};
+  bool armed = false;
 };
 inline CrashState& Crash() {
   static auto* state = new CrashState;
   return *state;
 }
 
-inline void* WriteCrashTrace(void*) {
+inline void* WriteCrashTrace(void* argument) {
+  CrashWriter& writer = *static_cast<CrashWriter*>(argument);
   SetCurrentThreadName("opkit-crash");
-  CrashState& state = Crash();
-  state.crashed.Wait();
+  writer.thread.store(CurrentThreadId(), std::memory_order_relaxed);
+  writer.crashed.Wait();
   try {
-    Recorder::Get().Stop();
-    WriteChromeTrace(Recorder::Get().Read(), state.path);
-    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", state.path.c_str());
+    Recorder& recorder = Recorder::Get();
+    const bool records = recorder.is_running();
+    recorder.Pause();  // other threads add nothing to the trace
+    const std::string path = WriteProfileFile(recorder.Read(), writer.path);
+    if (records) recorder.Resume();  // a handler of the program may let it go on
+    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", path.c_str());
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
   }
-  Parker::Wake(state.written.Set());
+  Parker::Wake(writer.written.Set());
   return nullptr;
 }
 
 // Calls nothing but what a signal handler may.
-inline void HandleCrash(int signal) {
+inline void HandleCrash(int signal, siginfo_t* info, void*) {
   constexpr int64_t kLongestNs = 10'000'000'000;
+  const int error = errno;
   CrashState& state = Crash();
-  if (state.process == getpid() && !state.crashes.exchange(true, std::memory_order_relaxed)) {
-    Parker::Wake(state.crashed.Set());
-    state.written.Wait(MonotonicNs() + kLongestNs);
+  CrashWriter* const writer = state.writer.load(std::memory_order_acquire);
+  if (writer && writer->process == getpid() &&
+      writer->thread.load(std::memory_order_relaxed) != CurrentThreadId()) {
+    if (!writer->crashes.exchange(true, std::memory_order_relaxed))
+      Parker::Wake(writer->crashed.Set());
+    if (writer->written.Wait(MonotonicNs() + kLongestNs))
+      Parker::Wake(writer->written.Set());  // the next thread that waits here
   }
   for (size_t i = 0; i < std::size(kFatalSignals); ++i)
-    if (kFatalSignals[i] == signal) sigaction(signal, &state.before[i], nullptr);
-  raise(signal);  // comes when the handler has returned
+    if (kFatalSignals[i].number == signal) sigaction(signal, &state.before[i], nullptr);
+  // Comes when the handler has returned, as the signal that it was.
+  if (syscall(SYS_rt_tgsigqueueinfo, getpid(), CurrentThreadId(), signal, info) != 0) raise(signal);
+  errno = error;
+}
+
+inline bool IsOfCrashTrace(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == &HandleCrash;
+}
+
+// A writing thread that has not written yet.
+inline CrashWriter& WaitingCrashWriter() {
+  CrashState& state = Crash();
+  if (CrashWriter* const made = state.writer.load(std::memory_order_relaxed);  // by this thread
+      made && made->process == getpid() && !made->crashes.load(std::memory_order_relaxed))
+    return *made;
+  auto writer = std::make_unique<CrashWriter>();
+  // Blocked: a signal for the process is not to come to the thread that its handler waits for.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, writer.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error)
+    Throw(ErrorCode::kUnsupported,
+          "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
+  pthread_detach(thread);
+  state.writer.store(writer.get(), std::memory_order_release);
+  return *writer.release();
 }
 
 OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
   CrashState& state = Crash();
-  if (state.process != getpid()) {
-    pthread_t thread;
-    if (const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, nullptr))
-      Throw(ErrorCode::kUnsupported,
-            "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
-    pthread_detach(thread);
-    state.process = getpid();
-  }
-  state.path = path;
+  WaitingCrashWriter().path = path;
+  MakeSignalStack();
   struct sigaction action = {};
-  action.sa_handler = &HandleCrash;
-  action.sa_flags = SA_ONSTACK;
+  action.sa_sigaction = &HandleCrash;
+  action.sa_flags = SA_ONSTACK | SA_SIGINFO;
   sigfillset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
-    sigaction(kFatalSignals[i], &action, &state.before[i]);
-  state.armed.store(true, std::memory_order_relaxed);
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+    struct sigaction now = {};
+    sigaction(kFatalSignals[i].number, nullptr, &now);
+    if (IsOfCrashTrace(now)) continue;  // in a child of a process that has armed
+    state.before[i] = now;
+    if (!kFatalSignals[i].is_fault && ((now.sa_flags & SA_SIGINFO) || now.sa_handler != SIG_DFL))
+      continue;
+    sigaction(kFatalSignals[i].number, &action, nullptr);
+  }
+  state.armed = true;
 }
 
 OPKIT_INLINE void CrashTrace::Disarm() {
   CrashState& state = Crash();
-  if (!state.armed.exchange(false, std::memory_order_relaxed)) return;
+  if (!std::exchange(state.armed, false)) return;
   for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
     struct sigaction now = {};
-    sigaction(kFatalSignals[i], nullptr, &now);
-    if (now.sa_handler == &HandleCrash) sigaction(kFatalSignals[i], &state.before[i], nullptr);
+    sigaction(kFatalSignals[i].number, nullptr, &now);
+    if (IsOfCrashTrace(now)) sigaction(kFatalSignals[i].number, &state.before[i], nullptr);
   }
 }
 

@@ -213,6 +213,7 @@ class PerfettoTrace {
     if (profile_.counters.empty()) return;
     Sequence sequence = BeginSequence(kProcess);
     for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
       uint64_t& track = tracks[counter.name];
       if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
       Event(sequence, kCounter, counter.time, "", "",

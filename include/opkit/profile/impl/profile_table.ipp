@@ -30,19 +30,21 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     ProfileTableRow row;
     std::vector<int64_t> times;
   };
-  std::map<std::tuple<std::string, std::string, std::string>, Sums> sums;
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums;
   detail::PerName<Sums*> known;
   const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
     const uint32_t node_name = options.by_node ? span.node : 0;
     const uint32_t shapes_name = options.by_shape ? span.work.shapes : 0;
-    Sums*& found = known.Of(span, node_name, shapes_name);
+    const uint32_t backend_name = options.by_shape ? span.work.backend : 0;
+    Sums*& found = known.Of(span, node_name, shapes_name, backend_name);
     if (found) return *found;
     const std::string name = DisplayName(span), node = InternedName(node_name),
-                      shapes = InternedName(shapes_name);
-    found = &sums[{name, node, shapes}];
+                      shapes = InternedName(shapes_name), backend = InternedName(backend_name);
+    found = &sums[{name, node, shapes, backend}];
     found->row.name = name;
     found->row.node = node;
     found->row.shapes = shapes;
+    found->row.backend = backend;
     found->row.domain = DomainOf(span);
     return *found;
   };
@@ -147,6 +149,13 @@ inline std::string Rate(uint64_t amount, int64_t ns) {
   std::snprintf(text, sizeof text, "%.3g", static_cast<double>(amount) / static_cast<double>(ns));
   return text;
 }
+// "12%"; "" for 0.
+inline std::string Percent(double share) {
+  if (share == 0) return {};
+  char text[32];
+  std::snprintf(text, sizeof text, share < 1e6 ? "%.0f%%" : "%.3g%%", share * 100);
+  return text;
+}
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const ProfileTable& table) {
@@ -167,15 +176,14 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
   for (const ProfileTableRow& row : table.rows) {
     auto& line = lines.emplace_back(std::vector<std::string>{
         StrCat(row.name, row.node.empty() ? "" : StrCat(" (", row.node, ")"),
-               row.shapes.empty() ? "" : " " + row.shapes),
+               row.shapes.empty() ? "" : " " + row.shapes,
+               row.backend.empty() ? "" : " by " + row.backend),
         row.domain, StrCat(row.count), us(row.total), us(row.self), detail::Microseconds(row.mean),
         us(row.min), us(row.p50), us(row.p90), us(row.p99), us(row.max)});
     if (work)
       line.insert(line.end(),
                   {detail::Rate(row.flops, row.total), detail::Rate(row.bytes, row.total)});
-    if (peak)
-      line.push_back(row.of_peak == 0 ? std::string()
-                                      : StrCat(static_cast<int64_t>(row.of_peak * 100 + 0.5), "%"));
+    if (peak) line.push_back(detail::Percent(row.of_peak));
     if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
     for (const uint64_t count : row.counts) line.push_back(StrCat(count));
   }
@@ -229,6 +237,7 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     begin_row(&row == table.rows.data(), "name", row.name);
     text("node", row.node);
     text("shapes", row.shapes);
+    text("backend", row.backend);
     text("domain", row.domain);
     number("count", row.count);
     number("total_ns", row.total);

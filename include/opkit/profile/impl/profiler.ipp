@@ -2,19 +2,82 @@
 #ifndef OPKIT_PROFILE_IMPL_PROFILER_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILER_IPP_
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
+#include "opkit/base/platform.hpp"
 #include "opkit/profile/chrome_trace.hpp"
 #include "opkit/profile/crash_trace.hpp"
 #include "opkit/profile/perfetto_trace.hpp"
+#include "opkit/profile/profile_file.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "opkit/profile/recorder.hpp"
 #include "opkit/profile/report.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The session that OPKIT_PROFILE asks for: from the start of the process to its end, or until the
+// program begins one of its own.
+class EnvironmentSession {
+ public:
+  static EnvironmentSession& Get() {
+    static auto* session = new EnvironmentSession;
+    return *session;
+  }
+  // Records, where the environment asks for it; once.
+  bool Begin() {
+    const char* const asked = std::getenv("OPKIT_PROFILE");
+    if (!asked || !*asked) return false;
+    if (std::exchange(begun_, true)) return true;
+    path_ = asked;
+    for (size_t at = 0; (at = path_.find("%p", at)) != std::string::npos;)
+      path_.replace(at, 2, StrCat(process_));
+    try {
+      Profiler::Start({.crash_trace = path_});
+    } catch (const std::exception& error) {  // a static initialiser of the program records already
+      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
+      return false;
+    }
+    unwritten_ = true;
+    std::atexit([] { Get().End(); });
+    return true;
+  }
+  // Ends the session and writes its trace, unless that is done. Returns the file's name, which is
+  // empty where nothing was written. A forked child leaves its parent's file alone.
+  std::string End() noexcept {
+    if (!unwritten_.exchange(false) || process_ != getpid()) return {};
+    Profiler::Stop();
+    try {
+      std::string written = WriteProfileFile(Profiler::Read(), path_);
+      if (written != path_)
+        std::fprintf(stderr,
+                     "opkit: OPKIT_PROFILE: no file of the program includes "
+                     "opkit/report/report.hpp: the profile is the trace %s\n",
+                     written.c_str());
+      return written;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
+      return {};
+    }
+  }
+
+ private:
+  std::string path_;
+  const pid_t process_ = getpid();
+  bool begun_ = false;
+  std::atomic<bool> unwritten_{false};
+};
+
+}  // namespace detail
 
 OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
+  if (const std::string written = detail::EnvironmentSession::Get().End(); !written.empty())
+    std::fprintf(stderr,
+                 "opkit: OPKIT_PROFILE: the program begins a profile of its own: %s ends there\n",
+                 written.c_str());
   detail::Recorder::Get().Start(options);
   if (options.crash_trace.empty()) return;
   try {
@@ -48,7 +111,7 @@ OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTa
 
 namespace detail {
 inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
-  if (CurrentSpanSink()) Recorder::Get().Note(type, InternName(name), value);
+  if (CurrentSpanSink()) Recorder::Get().Note(type, SpanNames::OfText(name), value);
 }
 }  // namespace detail
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
@@ -61,21 +124,7 @@ OPKIT_INLINE void ProfileFrame(std::string_view name) {
   detail::Note(detail::ProfileRecord::Type::kFrame, name);
 }
 
-OPKIT_INLINE bool detail::ProfileByEnvironment() {
-  static const char* const path = std::getenv("OPKIT_PROFILE");
-  if (!path || !*path) return false;
-  if (static bool begun = false; std::exchange(begun, true)) return true;
-  Profiler::Start({.crash_trace = path});
-  std::atexit([] {
-    Profiler::Stop();
-    try {
-      Profiler::WriteChromeTrace(path);
-    } catch (const Error& error) {
-      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
-    }
-  });
-  return true;
-}
+OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Get().Begin(); }
 
 }  // namespace opkit
 

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <map>
+#include <new>
 #include <span>
+#include <utility>
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/index.hpp"
+#include "opkit/base/platform.hpp"
 #include "opkit/profile/recorder.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -30,6 +34,7 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   session_ = session;
   earlier_ = depth_;
   dropped_.store(0, std::memory_order_relaxed);
+  if (session != 0 && Recorder::Get().wants_crash_trace()) MakeSignalStack();
   counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
 }
 
@@ -58,25 +63,31 @@ OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
 
 OPKIT_INLINE bool ThreadProfile::NextChunk() {
   Recorder& recorder = Recorder::Get();
-  const bool fits = recorder.TakeChunk();
+  std::unique_ptr<ProfileChunk> chunk;
+  if (recorder.TakeChunk())
+    chunk.reset(new (std::nothrow) ProfileChunk);
+  else if (recorder.is_ring())
+    chunk = recorder.TakeChunkOfEnded();  // those of other threads may be written now
+  const bool makes_room = !chunk && recorder.is_ring() && !chunks_.empty();
+  if (!chunk && !makes_room) return false;
   MutexLock lock(mutex_);
-  uint32_t kept = 0;  // the records of open spans in the chunk that makes room
-  if (!fits && recorder.is_ring() && !chunks_.empty()) {
+  uint32_t kept = 0;  // the records of open spans in the chunk that makes room, and their names
+  if (makes_room) {
     std::rotate(chunks_.begin(), chunks_.begin() + 1, chunks_.end());
     const std::span<ProfileRecord> records = chunks_.back()->records;
     for (int i = earlier_; i < (std::min)(depth_, kMaxDepth); ++i)
       if (ProfileRecord* const open = open_[i];
           open && open >= records.data() && open < records.data() + records.size()) {
-        records[kept] = *open;  // it stands there or further on: the outermost began first
-        open_[i] = &records[kept++];
+        const ProfileRecord* from = open;
+        while (from > records.data() && from[-1].type == ProfileRecord::Type::kText) --from;
+        // They stand there or further on: the outermost began first.
+        for (; from <= open; ++from) records[kept++] = *from;
+        open_[i] = &records[kept - 1];
       }
-    CountDropped(ProfileChunk::kRecords - kept);
-  } else if (!fits) {
-    return false;
+    // Relaxed: this thread has written it.
+    CountDropped(chunks_.back()->count.load(std::memory_order_relaxed) - kept);
   } else {
-    std::unique_ptr<ProfileChunk> made(new (std::nothrow) ProfileChunk);
-    if (!made) return false;
-    chunks_.push_back(std::move(made));
+    chunks_.push_back(std::move(chunk));
   }
   chunk_ = chunks_.back().get();
   // Relaxed: the mutex orders it.
@@ -85,13 +96,25 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
   return true;
 }
 
+OPKIT_INLINE ProfileRecord* ThreadProfile::NewNamedRecord(std::string_view text) {
+  text = text.substr(0, ProfileChunk::kLongestText * ProfileText::kBytes);
+  const size_t records = (text.size() + ProfileText::kBytes - 1) / ProfileText::kBytes;
+  if (count_ + records >= ProfileChunk::kRecords && !NextChunk()) return CountDropped(), nullptr;
+  for (size_t at = 0; at < text.size(); at += ProfileText::kBytes) {
+    ProfileText part;
+    text.copy(part.text, ProfileText::kBytes, at);
+    chunk_->records[count_++] = std::bit_cast<ProfileRecord>(part);
+  }
+  return &chunk_->records[count_++];
+}
+
 // The profile of the calling thread, until its thread-local objects are destroyed.
 inline constinit thread_local ThreadProfile* t_profile = nullptr;
 inline constinit thread_local bool t_profile_ended = false;
 struct ThreadProfileEnd {
   ~ThreadProfileEnd() {
     t_profile_ended = true;
-    if (t_profile) std::exchange(t_profile, nullptr)->SetExited();
+    if (t_profile) Recorder::Get().Ended(std::exchange(t_profile, nullptr));
   }
 };
 
@@ -138,17 +161,20 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
     Throw(ErrorCode::kFailedPrecondition,
           "Profiler::Start: a session runs already; Profiler::Stop ends it");
   std::erase_if(threads_, [](ThreadProfile* thread) {
-    const bool ended = thread->exited();
+    const bool ended = thread->ended_;
     if (ended) delete thread;
     return ended;
   });
+  dropped_ = 0;
   {
     MutexLock counters_lock(counters_mutex_);
     counted_ = options.counters;
     absent_ = std::move(absent);
     counter_source_ = &source;
   }
-  ring_ = options.ring;
+  SetRoomForNames(options.max_bytes / 4);
+  ring_.store(options.ring, std::memory_order_relaxed);
+  crash_trace_.store(!options.crash_trace.empty(), std::memory_order_relaxed);
   chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
                      std::memory_order_relaxed);
   session_.store(session_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -193,7 +219,39 @@ OPKIT_INLINE std::unique_ptr<ThreadCounters> Recorder::OpenCounters(int& count) 
 }
 
 OPKIT_INLINE bool Recorder::TakeChunk() {
-  return chunks_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
+  return chunks_left_.load(std::memory_order_relaxed) > 0 &&
+         chunks_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
+}
+
+OPKIT_INLINE std::unique_ptr<ProfileChunk> Recorder::TakeChunkOfEnded() {
+  MutexLock lock(mutex_);
+  // Those that began first come first.
+  const auto found = std::ranges::find_if(threads_, [&](ThreadProfile* thread) {
+    return thread->ended_ && thread->session_ == session_.load(std::memory_order_relaxed);
+  });
+  if (found == threads_.end()) return nullptr;
+  ThreadProfile* const thread = *found;
+  std::unique_ptr<ProfileChunk> chunk = std::move(thread->chunks_.front());
+  thread->chunks_.erase(thread->chunks_.begin());
+  dropped_ += chunk->count.load(std::memory_order_relaxed);  // relaxed: the thread has ended
+  if (thread->chunks_.empty()) {
+    threads_.erase(found);
+    Forget(thread);
+  }
+  return chunk;
+}
+
+OPKIT_INLINE void Recorder::Ended(ThreadProfile* thread) {
+  MutexLock lock(mutex_);
+  thread->ended_ = true;
+  if (!thread->chunks_.empty()) return;
+  std::erase(threads_, thread);
+  Forget(thread);
+}
+OPKIT_INLINE void Recorder::Forget(ThreadProfile* thread) {
+  if (thread->session_ == session_.load(std::memory_order_relaxed))
+    dropped_ += thread->dropped_.load(std::memory_order_relaxed);
+  delete thread;
 }
 
 OPKIT_INLINE ThreadProfile* Recorder::OfThread() {
@@ -233,7 +291,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
     now.custom = CustomPath(now.custom, names.name);
   if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
     PushRange(*tools, now, names, adopted);
-  ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed));
+  ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed), names.text);
   if (!record) return;
   const Device place = device ? *device : Device{};
   *record = {.id = now.id,
@@ -257,7 +315,9 @@ OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation&
   span.custom = now.custom;
   span.adopted = adopted;
   const bool is_part = names.name == 0 && now.custom == 0;  // its name is on another thread
-  tools.Push(is_part ? "(part)" : DisplayName(span));
+  tools.Push(!names.text.empty() ? std::string(names.text)
+             : is_part           ? "(part)"
+                                 : DisplayName(span));
 }
 
 OPKIT_INLINE void Recorder::Close() noexcept {
@@ -301,9 +361,9 @@ OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
   Add(record);
 }
 
-OPKIT_INLINE void Recorder::Add(const ProfileRecord& record) noexcept {
+OPKIT_INLINE void Recorder::Add(const ProfileRecord& record, std::string_view text) noexcept {
   if (ThreadProfile* thread = OfThread())
-    thread->Add(session_.load(std::memory_order_relaxed), record);
+    thread->Add(session_.load(std::memory_order_relaxed), record, text);
 }
 OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
   ProfileRecord record;
@@ -329,15 +389,15 @@ OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noex
   record.custom = task.custom;
   record.type = ProfileRecord::Type::kPushed;
   record.kind = task.kind;
-  Add(record);
+  Add(record, names.text);
 }
-OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, uint32_t name, double value) noexcept {
+OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, SpanNames names, double value) noexcept {
   ProfileRecord record;
   record.begin = Ticks();
   record.end = std::bit_cast<uint64_t>(value);
-  record.name = name;
+  record.name = names.name;
   record.type = type;
-  Add(record);
+  Add(record, names.text);
 }
 
 OPKIT_INLINE void Recorder::Sort(Profile& profile) {
@@ -355,22 +415,21 @@ OPKIT_INLINE void Recorder::Sort(Profile& profile) {
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
-  constexpr int kSpans = 1000;
+  constexpr int kSpans = 600;  // with their counts they fit into one chunk
+  static_assert(kSpans * (1 + ProfileCounts::kMost / 3) < ProfileChunk::kRecords);
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
-  const auto record = [&] {
-    if (ProfileRecord* span = probe.Open(session)) {
-      *span = {.begin = Ticks()};
-      probe.Publish();
-    }
-    probe.Close(session, Ticks());
-  };
-  record();
+  probe.BeginSession(session);
+  probe.chunks_.push_back(std::make_unique<ProfileChunk>());
+  probe.chunk_ = probe.chunks_.back().get();
+  probe.count_ = 0;
   const uint64_t begin = Ticks();
-  for (int i = 0; i < kSpans; ++i) record();
-  const uint64_t ticks = Ticks() - begin;
-  chunks_left_.fetch_add(1, std::memory_order_relaxed);  // the probe's
-  return static_cast<double>(ticks) / kSpans;
+  for (int i = 0; i < kSpans; ++i) {
+    *probe.Open(session) = {.begin = Ticks()};
+    probe.Publish();
+    probe.Close(session, Ticks());
+  }
+  return static_cast<double>(Ticks() - begin) / kSpans;
 }
 
 OPKIT_INLINE Profile Recorder::Read() {
@@ -400,6 +459,13 @@ OPKIT_INLINE Profile Recorder::Read() {
   std::vector<Known> known;
   std::map<uint64_t, ProfileCounts> counts;
   int64_t records = 0;
+  std::string text;  // the name of the record that comes next
+  const auto name_of = [&](const ProfileRecord& record) {
+    if (text.empty()) return record.name;
+    const uint32_t name = InternName(text);
+    text.clear();
+    return name;
+  };
   const auto add_span = [&](const ProfileRecord& record, uint64_t end, int thread) {
     ProfileSpan& span = profile.spans.emplace_back();
     span.id = record.id;
@@ -409,11 +475,12 @@ OPKIT_INLINE Profile Recorder::Read() {
     span.thread = thread;
     span.kind = record.kind;
     span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
-    span.name = record.name;
+    span.name = name_of(record);
     span.node = record.node;
     span.custom = record.custom;
     span.adopted = record.type == ProfileRecord::Type::kAdopted;
   };
+  profile.dropped = dropped_;
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
     if (thread->session_ != session) continue;
@@ -426,7 +493,6 @@ OPKIT_INLINE Profile Recorder::Read() {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
       records += count;
       for (const ProfileRecord& record : std::span(chunk->records, count)) {
-        const int64_t begin = time(record.begin);
         switch (record.type) {
           case ProfileRecord::Type::kSpan:
           case ProfileRecord::Type::kAdopted: {
@@ -437,7 +503,7 @@ OPKIT_INLINE Profile Recorder::Read() {
             break;
           }
           case ProfileRecord::Type::kCompleted:
-            known.push_back({.id = record.id, .completed = begin});
+            known.push_back({.id = record.id, .completed = time(record.begin)});
             break;
           case ProfileRecord::Type::kOnDevice: {
             // Nothing ran before the session, though the two clocks are compared with some error.
@@ -450,8 +516,8 @@ OPKIT_INLINE Profile Recorder::Read() {
           }
           case ProfileRecord::Type::kPushed:
             known.push_back({.id = record.id,
-                             .names = {.name = record.name},
-                             .pushed = begin,
+                             .names = {.name = name_of(record)},
+                             .pushed = time(record.begin),
                              .pusher = index});
             break;
           case ProfileRecord::Type::kWork:
@@ -468,17 +534,24 @@ OPKIT_INLINE Profile Recorder::Read() {
             break;
           }
           case ProfileRecord::Type::kMemory:
-            profile.allocations.push_back({begin, record.id, static_cast<int64_t>(record.parent),
+            profile.allocations.push_back({time(record.begin), record.id,
+                                           static_cast<int64_t>(record.parent),
                                            static_cast<int64_t>(record.end), record.name, index});
             break;
           case ProfileRecord::Type::kCounter:
-            profile.counters.push_back({begin, record.name, std::bit_cast<double>(record.end)});
+            profile.counters.push_back(
+                {time(record.begin), name_of(record), std::bit_cast<double>(record.end)});
             break;
           case ProfileRecord::Type::kMarker:
           case ProfileRecord::Type::kFrame:
-            profile.markers.push_back(
-                {begin, record.name, index, record.type == ProfileRecord::Type::kFrame});
+            profile.markers.push_back({time(record.begin), name_of(record), index,
+                                       record.type == ProfileRecord::Type::kFrame});
             break;
+          case ProfileRecord::Type::kText: {
+            const auto part = std::bit_cast<ProfileText>(record);
+            text.append(part.text, strnlen(part.text, ProfileText::kBytes));
+            break;
+          }
         }
       }
     }

@@ -3,7 +3,6 @@
 #define OPKIT_REPORT_IMPL_REPORT_IPP_
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "opkit/base/index.hpp"
@@ -43,8 +42,11 @@ class ReportData {
     if (!run_.nodes.empty()) AppendRun();
     if (!run_.partition.empty()) out_ += ",\"partition\":" + Quoted(run_.partition);
     out_ += ",\"table\":" + opkit::ToJson(MakeProfileTable(profile_, table_));
-    out_ +=
-        StrCat(",\"peak\":{\"flops\":", table_.peak.flops, ",\"bytes\":", table_.peak.bytes, "}");
+    out_ += ",\"peak\":{\"flops\":";
+    AppendNumber(out_, table_.peak.flops);
+    out_ += ",\"bytes\":";
+    AppendNumber(out_, table_.peak.bytes);
+    out_ += '}';
     out_ += ",\"texts\":[" + texts_ + "]}";
     // The page's parser of HTML looks for no end of a script behind a `<` that is not there.
     std::string safe;
@@ -147,10 +149,7 @@ class ReportData {
       out_ += ",\"value\":[";
       for (const ProfileCounter* point : points) {
         BeginItem();
-        if (std::isfinite(point->value))
-          Text(point->value).AppendTo(out_);
-        else
-          out_ += "null";
+        AppendNumber(out_, point->value);
       }
       out_ += "]}";
     }

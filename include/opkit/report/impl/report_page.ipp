@@ -47,7 +47,10 @@ input, button {
 button { cursor: pointer; }
 button:hover { border-color: var(--choice); }
 :focus-visible { outline: 2px solid var(--choice); outline-offset: 1px; }
-#stage { display: flex; border-block: 1px solid var(--line); height: 58vh; min-height: 260px; }
+#stage {  /* --tall: of all rows of the timeline */
+  display: flex; border-block: 1px solid var(--line);
+  height: min(58vh, var(--tall)); min-height: 260px;
+}
 #timeline { position: relative; flex: 1; min-width: 0; overflow: hidden; }
 canvas { display: block; width: 100%; height: 100%; cursor: crosshair; touch-action: none; }
 canvas:focus-visible { outline-offset: -2px; }
@@ -100,7 +103,7 @@ svg circle.custom { fill: var(--custom); }
 .share { display: inline-block; height: 9px; background: var(--plot); border-radius: 2px; }
 @media (max-width: 800px) {
   #stage { flex-direction: column; height: auto; }
-  #timeline { height: 50vh; flex: none; }
+  #timeline { height: min(50vh, max(var(--tall), 160px)); flex: none; }
   aside { width: auto; border-left: 0; }
 }
 </style>

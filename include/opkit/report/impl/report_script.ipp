@@ -595,7 +595,10 @@ function makeRoofline() {
 function makeTables() {
   const {rows: names, domains, memory} = data.table;
   const columns = [
-    textColumn('name', 'name'), textColumn('domain', 'domain'), numberColumn('count', 'count'),
+    textColumn('name', 'name'),
+    ...[['node', 'node'], ['inputs', 'shapes'], ['backend', 'backend']]
+        .filter(([, key]) => names.some(row => row[key])).map(column => textColumn(...column)),
+    textColumn('domain', 'domain'), numberColumn('count', 'count'),
     timeColumn('total', 'total_ns'), timeColumn('self', 'self_ns'), timeColumn('mean', 'mean_ns'),
     timeColumn('min', 'min_ns'), timeColumn('p50', 'p50_ns'), timeColumn('p90', 'p90_ns'),
     timeColumn('p99', 'p99_ns'), timeColumn('max', 'max_ns')];
@@ -608,7 +611,7 @@ function makeTables() {
     columns.push({title: 'of peak', of: row => row.of_peak,
                   show: row => row.of_peak ? `${Math.round(row.of_peak * 100)} %` : ''});
   if (names.some(row => row.allocated > 0)) columns.push(numberColumn('allocated', 'allocated'));
-  makeTable(element('rows'), names, columns, 3, row => {
+  makeTable(element('rows'), names, columns, columns.findIndex(({title}) => title === 'total'), row => {
     element('search').value = '';
     mark(row ? text => text === row.name : null, false);
   });
@@ -707,6 +710,7 @@ readColours();
 matchMedia('(prefers-color-scheme: dark)').onchange = () => { readColours(); redraw(); };
 makeTables();
 makeRoofline();
+element('stage').style.setProperty('--tall', `${contentHeight + kGap + kBarHeight}px`);
 new ResizeObserver(resize).observe(canvas);
 resize();
 showAll();

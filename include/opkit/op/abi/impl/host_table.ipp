@@ -356,7 +356,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
     new (static_cast<void*>(scope)) InvocationScope(
-        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
+        InvocationKind::kUserCode, [&] { return SpanNames::OfText(name ? name : ""); });
   }
   static void ScopeEnd(opkit_scope* scope) {
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();

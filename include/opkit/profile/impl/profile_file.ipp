@@ -1,0 +1,29 @@
+// The choice of a writer by a file's name.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
+
+#include "opkit/profile/chrome_trace.hpp"
+#include "opkit/profile/perfetto_trace.hpp"
+#include "opkit/profile/profile_file.hpp"
+#include "opkit/profile/report.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::string& path) {
+  std::string written = path;
+  if (path.ends_with(".pftrace") || path.ends_with(".perfetto-trace")) {
+    WritePerfettoTrace(profile, path);
+  } else if (path.ends_with(".html") && g_report_writer) {
+    WriteReport(profile, path);
+  } else {
+    if (path.ends_with(".html")) written += ".json";
+    WriteChromeTrace(profile, written);
+  }
+  return written;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
