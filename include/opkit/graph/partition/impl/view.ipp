@@ -59,7 +59,7 @@ OPKIT_INLINE std::vector<PartitionNode> PartitionNode::control_inputs() const {
   return nodes;
 }
 OPKIT_INLINE bool PartitionNode::is_registered() const {
-  return static_cast<bool>(OpRegistry::Global().FindSchema(op()));
+  return OpRegistry::Global().FindSchema(op()) || detail::IsOperatorOfHost(op());
 }
 OPKIT_INLINE bool PartitionNode::is_taken() const {
   return !view_->taken_.empty() && view_->taken_[detail::Index(index_)] != 0;
