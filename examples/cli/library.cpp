@@ -101,8 +101,8 @@ std::string SummaryOf(const Library& library, const std::string& op) {
 std::string HeadOf(const Library& library) {
   const size_t count = library.operators().size();
   const auto [major, minor] = library.abi_version();
-  const std::string version = library.version();
-  return StrCat(Printable(library.name()), ": ",
+  const std::string version = library.version(), own = library.own_version();
+  return StrCat(Printable(library.name()), own.empty() ? "" : " " + Printable(own), ": ",
                 count == 0 ? "registers no operator" : StrCat(count, " operator"),
                 count > 1 ? "s" : "",
                 version.empty() ? ", compiled" : ", compiled with opkit " + Printable(version)) +

@@ -14,7 +14,7 @@
 
 #include "fuzz_bytes.hpp"
 #include "opkit/abi/opkit_abi.h"
-#include "opkit/plugin/load/abi_graph.hpp"
+#include "opkit/graph/abi_graph.hpp"
 
 inline const opkit_host* g_host = nullptr;
 inline void Require(bool holds) {

@@ -194,6 +194,10 @@ TEST_CASE("what an author gets wrong is said when the library is loaded") {
   const std::string lib = "library libwrong.so ";
   CHECK(refusal("initialize fails").message() == lib + "failed to initialize: no device 7");
   CHECK(refusal("initialize fails").code() == ErrorCode::kOperatorFailed);
+  ::setenv("OPKIT_TEST_INITIALIZE_FAILS", "1", 1);
+  CHECK(Refusal(PathOf("partitioner")).message() ==
+        "library libpartitioner.so failed to initialize: version 10901 is told to fail");
+  ::unsetenv("OPKIT_TEST_INITIALIZE_FAILS");
   CHECK(refusal("initialize fails in silence").message() ==
         lib +
             "failed to initialize: it returned FAIL, which is 0 (SUCCESS is 1); say why with "
@@ -209,7 +213,8 @@ TEST_CASE("what an author gets wrong is said when the library is loaded") {
   CHECK(Contains(refusal("gradient twice").message(),
                  "has two operators named LibWithGradient_backward"));
   CHECK(Contains(refusal("empty name").message(), "gives operator 1 no name"));
-  CHECK(Contains(refusal("long name").message(), "has an operator whose name has 300 bytes, aaaa"));
+  CHECK(Contains(refusal("long name").message(),
+                 "has an operator whose name has more than 255 bytes, aaaa"));
   CHECK(Contains(refusal("control character").message(),
                  "has an operator whose name holds the character 10; use letters"));
   CHECK(Contains(refusal("no forward").message(),

@@ -48,6 +48,13 @@ TEST_CASE(
   CHECK(Contains(message({{"factor", 2.f}}, 2), "LibDeclared has 2 inputs, expected 1"));
 }
 
+TEST_CASE("a library's own version is told, and is that of its operators") {
+  Scoped features("features");
+  CHECK(features->own_version() == "2.5");
+  CHECK(features->version() == OPKIT_VERSION_STRING);
+  CHECK(OpRegistry::Global().GetSchema("LibDeclared").library_version() == "2.5");
+}
+
 TEST_CASE("the flops that a library counts arrive, and the program counts the bytes") {
   Scoped features("features");
   const OpSchema& schema = OpRegistry::Global().GetSchema("LibDeclared");

@@ -75,6 +75,7 @@ TEST_CASE("a library says what it holds, and each operator where it comes from")
   CHECK(library.path() == PathOf("twice"));
   CHECK(library.backend() == "twice");
   CHECK(library.version() == OPKIT_VERSION_STRING);
+  CHECK(library.own_version().empty());
   CHECK(library.abi_version() == std::pair<uint32_t, uint32_t>(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR));
   CHECK(library.operators() == Strings{"LibShared", "LibRuns"});
   CHECK(library.is_loaded());
@@ -727,8 +728,16 @@ TEST_CASE("a library that stays in the process is reported, and loads again as i
   // In a thread, with whose end it goes.
   std::thread([] {
     const std::string before = Registrations();
+    static std::string log;
+    const LogHook log_hook =
+        SetLogHook([](LogLevel level, std::string_view, std::string_view text) {
+          log = StrCat(level, ": ", text);
+        });
     for (int round = 0; round < 3; ++round) {
       Library library = Library::Load(PathOf("pinned"));
+      CHECK(Contains(log,
+                     "warning: has a function initialize(int), as MXNet's libraries have, and "
+                     "it is not called; write OPKIT_LIBRARY_INITIALIZE(initialize);"));
       CHECK(library.name() == "libpinned.so");
       CHECK(Call("LibPinned", Floats{0}) == Floats{1});
       CHECK(Call("LibPinned", Floats{0}) == Floats{2});
@@ -740,6 +749,7 @@ TEST_CASE("a library that stays in the process is reported, and loads again as i
       CHECK(Contains(ToString(report), "still mapped, pinned by its symbols ["));
       CHECK(Contains(ToString(report), "compile it with -fno-gnu-unique"));
     }
+    SetLogHook(log_hook);
   }).join();
 }
 

@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 3
+#define OPKIT_ABI_MINOR 4
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -332,6 +332,22 @@ struct opkit_host {
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
+
+  /* Since 1.4. From any thread, also outside of a call. */
+  /* Whether the program has an operator of this name, 1 or 0. */
+  int32_t (*has_operator)(const char* op);
+  /* Fills in what the program's operator says of the node's values, as infer_type and infer_shape
+   * of an opkit_op do; OPKIT_NOT_FOUND where it has none. */
+  opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
+  /* `bytes`, which are not 0, of a device's memory, aligned to 64, by the allocator that the
+   * program has at the moment: *owner, which deallocate gets back. */
+  opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
+                           void** owner);
+  void (*deallocate)(void* owner, void* memory, int64_t bytes);
+  /* Whether the program records a profile, 1 or 0; and a span of it in this thread, until
+   * scope_end, of a kind as in the low 8 bits of opkit_invocation.kind. `node` may be null. */
+  int32_t (*is_profiling)(void);
+  void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
 
 /* Since 1.3. One way in which a kernel can run a node. */
@@ -354,6 +370,28 @@ struct opkit_proposals {
   const void* extension;
   void* context; /* the host's own */
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
+};
+
+/* Since 1.4. A node with the configuration that was chosen for it, and the node that alone reads
+ * its output 0, with its own: may the kernel compute both? */
+typedef struct opkit_fusion opkit_fusion;
+struct opkit_fusion {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  const opkit_node* node;
+  const opkit_value* inputs;
+  const opkit_value* outputs;
+  const opkit_config* config;
+  const opkit_node* next;
+  const opkit_value* next_inputs;
+  const opkit_value* next_outputs;
+  const opkit_config* next_config;
+  uint64_t read; /* the input of `next` that the node makes */
+  /* The two as one, for a kernel of the same backend: a node of the outputs of `next` that reads
+   * inputs of both, and the configuration it runs in. Without a call they stay two. */
+  opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
+                       const opkit_config* config);
 };
 
 /* The implementation of an operator for a type of device. */
@@ -382,6 +420,8 @@ struct opkit_kernel {
   /* In place of create, for the one of them that was chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
+  /* Since 1.4. Takes the next node in, by fusion->fuse, or leaves it. */
+  opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -430,6 +470,15 @@ typedef struct opkit_cost {
   uint64_t bytes_written;
   uint64_t params_bytes;
 } opkit_cost;
+
+/* Since 1.4. Takes the inputs of a test of an operator, one by one, and copies them. */
+typedef struct opkit_test_inputs opkit_test_inputs;
+struct opkit_test_inputs {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
+};
 
 /* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
  * what nothing else decides, for an operator that the program has not already: parse_attrs,
@@ -480,6 +529,10 @@ struct opkit_op {
    * flops, which is what an operator without it is taken to cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
+  /* Since 1.4. Inputs that a test may run it with, of floating-point type `dtype` where it has any,
+   * the same ones for the same seed; none where it has none for that type. */
+  opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
+                              const opkit_test_inputs* inputs);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
@@ -652,6 +705,22 @@ struct opkit_pass {
   const void* author; /* the author's own */
 };
 
+/* Since 1.4. What is said of a backend of the library's kernels (opkit_kernel.backend). */
+typedef struct opkit_backend opkit_backend;
+struct opkit_backend {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  /* Of the library's own operators: kernels of a higher rank come first, plain ones have 0;
+   * negative for none. */
+  int32_t rank;
+  int32_t reserved;
+  /* A failure with the reason where it cannot run on this machine. Asked once, when a kernel of it
+   * might first run. Null: it can. */
+  opkit_status (*available)(const opkit_backend* backend);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -677,6 +746,10 @@ typedef struct opkit_library {
   const opkit_layout_converter* const* layout_converters;
   uint64_t num_devices;
   const opkit_device* const* devices;
+  /* Since 1.4. */
+  uint64_t num_backends;
+  const opkit_backend* const* backends;
+  const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
 /* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */

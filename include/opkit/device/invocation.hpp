@@ -112,14 +112,17 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
+// Where this image finds its sink: in the process's, or in a library that a program has loaded,
+// whatever symbols that exports, in one of its own. Written before its operators run.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // The sink of the process, or null. Relaxed where there is none, which costs a load on every
 // machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
 // it was made.
-inline SpanSink* CurrentSpanSink() {
-  if (!g_span_sink.load(std::memory_order_relaxed)) [[likely]]
+OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
+  if (!g_image_span_sink->load(std::memory_order_relaxed)) [[likely]]
     return nullptr;
-  return g_span_sink.load(std::memory_order_acquire);
+  return g_image_span_sink->load(std::memory_order_acquire);
 }
 
 // Draws `count` ids that follow each other and returns the first. Each thread draws from a block of

@@ -42,7 +42,7 @@ class GraphTypes {
 // sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
 // that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and the errors
 // of the operators' own functions. Nothing is learned from a node whose operator is not registered,
-// where those are allowed.
+// where those are allowed. In a library, the operators of its program are asked as well.
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 

@@ -37,7 +37,7 @@ namespace detail {
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 
 // Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
-// Empty: all may.
+// Empty: all may. In a library its plain kernels always may.
 OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
 // The backends that are asked for, in order: by the node, by OPKIT_BACKENDS, by the preferences for
 // its operator and for all, and the plain operator.

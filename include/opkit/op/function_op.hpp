@@ -10,6 +10,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Whether REGISTER_OP takes the name: my_gemm, com.me.Gemm, me::Gemm.
+consteval bool IsOperatorName(std::string_view name) {
+  for (const char c : name)
+    if (c == '"' || c == ' ' || c == '<' || c == '(') return false;
+  return !name.empty();
+}
+
 // What holds a library: its operators, those of its runs that end after their function, and whoever
 // else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
 struct FunctionUse : RefCounted {
@@ -28,6 +35,8 @@ struct FunctionDevice {
   bool shares_state = true;          // backward runs the object that forward has used
   // Of a library's kernel that proposes configurations; empty: one, as the record says.
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
+  // Of one that takes the next node in.
+  UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
   opkit_kernel abi{};  // the functions' form in opkit_abi.h, where the record crosses
 };
 
@@ -40,8 +49,9 @@ struct FunctionOpRecord : detail::RefCounted {
   int line = 0;
   std::string doc;
   std::string library;  // the library that it came from; empty for the program itself
-  std::string library_name, library_version;  // as that library announces them
-  uint64_t flags = 0;                         // OPKIT_OP_SUBGRAPH, …
+  // As that library announces them: its own version, or that of its toolkit.
+  std::string library_name, library_version;
+  uint64_t flags = 0;  // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
   std::vector<AttributeSchema> attributes;

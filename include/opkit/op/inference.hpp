@@ -6,6 +6,7 @@
 #include <span>
 
 #include "opkit/base/function_ref.hpp"
+#include "opkit/base/hook.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/core/symbolic_shape.hpp"
 #include "opkit/op/operator_def.hpp"
@@ -99,6 +100,16 @@ class InferenceContext {
 };
 
 namespace detail {
+
+// Filled in a library: whether the program that has loaded it has an operator, and inference by
+// that. Of a program's own they are empty, or answer no.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_host_has_operator{
+    "an operator of the program, in a library,", "opkit/op.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(InferenceContext& context)> g_infer_on_host{
+    "an operator of the program, in a library,", "opkit/op.hpp"};
+inline bool IsOperatorOfHost(const std::string& op) {
+  return g_host_has_operator && g_host_has_operator(op);
+}
 
 // A node's inputs, null where it leaves one out.
 using InputPointers = std::span<const Tensor* const>;

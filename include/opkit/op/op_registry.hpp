@@ -89,15 +89,18 @@ class OpRegistry {
   void CheckBackend(std::string_view backend) const;
   // How selection orders the backends that no node or preference asks for: higher first.
   // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
-  // counts.
-  void SetBackendRank(std::string_view backend, int rank);
-  int BackendRank(std::string_view backend) const;
+  // counts. What a library says, as `origin`, is true of its own kernels alone.
+  void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
+  int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
   // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
   // first node that one of its kernels might run. Those of an absent backend are dropped with that
-  // reason.
-  void SetBackendAvailability(std::string_view backend, std::string (*why_not)());
-  std::string WhyUnavailable(std::string_view backend) const;
+  // reason. What a library says, as `origin`, is true of its own kernels alone.
+  void SetBackendAvailability(std::string_view backend, UniqueFunction<std::string()> why_not,
+                              const std::string& origin = {});
+  std::string WhyUnavailable(const Kernel& kernel) const;
+  // Whether that was said of this program's own kernels of the backend.
+  bool HasAvailability(std::string_view backend) const;
   // The backends that have kernels in this program, by name.
   std::vector<BackendInfo> Backends() const;
 

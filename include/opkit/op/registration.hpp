@@ -12,7 +12,7 @@ namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<') return false;
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
   return !name.empty();
 }
 

@@ -311,6 +311,7 @@ class OpSchema {
   std::string SuggestArgument(std::string_view name) const { return attributes_.Suggest(name); }
   // ArityFromArguments was called: attributes may decide the number of outputs.
   bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
+  bool has_test_inputs() const { return static_cast<bool>(test_inputs_); }
   // Empty where the schema makes no test data.
   std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();

@@ -56,14 +56,20 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   FunctionRecord record_;
 };
 
+// What MXNet's initialize(int version) gets: the number of its last version, 1.9.1.
+inline constexpr int kMXNetVersion = 10901;
+
 template <auto f>
 OpStatus CallInitialize(int host_major, int host_minor) {
   auto call = f;
-  static_assert(
-      std::is_invocable_v<decltype(f), int, int> && kIsReturn<FunctionReturn<decltype(f)>>,
-      "OPKIT_LIBRARY_INITIALIZE(f): write int f(int host_major, int host_minor); the "
-      "answer is int (1 is success), bool, ReturnValue, Status or void");
-  return CallForStatus(call, host_major, host_minor);
+  static_assert((std::is_invocable_v<decltype(f), int, int> ||
+                 std::is_invocable_v<decltype(f), int>)&&kIsReturn<FunctionReturn<decltype(f)>>,
+                "OPKIT_LIBRARY_INITIALIZE(f): write int f(int host_major, int host_minor); the "
+                "answer is int (1 is success), bool, ReturnValue, Status or void");
+  if constexpr (std::is_invocable_v<decltype(f), int, int>)
+    return CallForStatus(call, host_major, host_minor);
+  else
+    return CallForStatus(call, kMXNetVersion);
 }
 
 }  // namespace detail
@@ -85,6 +91,9 @@ opkit_library_entry(const opkit_host* host) {
 #undef OPKIT_REGISTER_OP
 #define OPKIT_REGISTER_OP(name)                                                              \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
+  static_assert(::opkit::detail::IsOperatorName(#name),                                      \
+                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "   \
+                "com.me.Gemm or me::Gemm");                                                  \
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
@@ -98,13 +107,20 @@ opkit_library_entry(const opkit_host* host) {
 #endif
 
 // Called when the library is loaded, before its operators are used, with the version of the host's
-// ABI: int f(int host_major, int host_minor). A failure refuses the loading.
+// ABI: int f(int host_major, int host_minor). A failure refuses the loading. MXNet's
+// initialize(int version) may be named too, and gets a version of MXNet's.
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
       (::opkit::detail::ThisLibrary().initialize =                     \
            &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
        true)
+// The library's own version, which Library::own_version() and `opkit lib` show:
+// OPKIT_LIBRARY_VERSION("1.2.0");
+#define OPKIT_LIBRARY_VERSION(version)                              \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_VERSION);                  \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
+      (::opkit::detail::ThisLibrary().own_version = version, true)
 // Called once: before the library is unloaded, or when the program ends by exit() or a return from
 // main, before the destructors of static objects: void f().
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \

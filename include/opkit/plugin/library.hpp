@@ -58,6 +58,8 @@ class Library {
     const char* version = image().library->version;
     return version ? version : "";
   }
+  // Its own version, which OPKIT_LIBRARY_VERSION says; empty where it does not say.
+  std::string own_version() const;
   std::pair<uint32_t, uint32_t> abi_version() const {
     return {image().library->abi_major, image().library->abi_minor};
   }

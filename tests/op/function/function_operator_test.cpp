@@ -43,6 +43,8 @@ REGISTER_OP(FnBody).setForward(CallBody).setInferShape(SameShape).setDoc("Runs t
 REGISTER_OP(FnBodyStrided).setForward(CallBody).setInferShape(SameShape).setAcceptStrides();
 REGISTER_OP(FnBodyAdding).setForward(CallBody).setInferShape(SameShape).setAcceptAdd();
 REGISTER_OP(FnBodyBare).setForward(CallBody);
+REGISTER_OP(com.me.Double).setForward(Double).setParseAttrs(OneToOne).setInferShape(SameShape);
+REGISTER_OP(me::Double).setForward(Double).setParseAttrs(OneToOne).setInferShape(SameShape);
 REGISTER_OP(FnDouble)
     .setForward(Double)
     .setBackward(DoubleBackward)
@@ -63,6 +65,12 @@ void DoubleWhenOpen(const AttrMap& attrs, OpIns in, OpOuts out, OpResource& res)
 REGISTER_OP(FnWhenOpen).setForward(DoubleWhenOpen).setParseAttrs(OneToOne).setInferShape(SameShape);
 
 }  // namespace
+
+TEST_CASE("an operator's name need not be an identifier") {
+  for (const char* op : {"com.me.Double", "me::Double"})
+    CHECK(Invoke(op, {Tensor::From<float>({2}, {1, 2})})[0].ToVector<float>() ==
+          std::vector<float>{2, 4});
+}
 
 TEST_CASE("scratch that nobody declared is an Error, and that of 0 bytes is none") {
   const auto forward = [](const AttrMap&, OpIns, OpOuts out, OpResource& res) {

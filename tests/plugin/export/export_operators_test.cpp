@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "opkit/graph/executor.hpp"
@@ -13,9 +15,11 @@
 #include "opkit/plugin.hpp"
 #include "opkit/plugin/author.hpp"
 #include "opkit/plugin/testing.hpp"
+#include "opkit/profile/profiler.hpp"
 #include "support/allocations.hpp"
 #include "support/check_fails.hpp"
 #include "support/tensors.hpp"
+#include "support/test_allocator.hpp"
 
 namespace export_operators_test {
 using namespace opkit;  // NOLINT: as a program writes it
@@ -66,10 +70,11 @@ REGISTER_CPU_OPERATOR(LibShared, SharedOp);
 TEST_CASE("a library hands over its class operators beside those of REGISTER_OP") {
   Loaded loaded("libclasses.so");
   const std::vector<std::string> expected = {
-      "LibTwice",          "LibAttributes",      "LibBias",  "LibCount",   "LibElsewhere",
-      "LibInvokesHost",    "LibInvokesTooEarly", "LibKeep",  "LibMul",     "LibPositive",
-      "LibPositiveFloats", "LibRepeat",          "LibScale", "LibScratch", "LibShared",
-      "LibSharedLoop",     "LibStreamOnly",      "LibTasks", "LibWhich"};
+      "LibTwice",          "LibAttributes",      "LibBias",       "LibCount", "LibElsewhere",
+      "LibInvokesHost",    "LibInvokesTooEarly", "LibKeep",       "LibMul",   "LibPositive",
+      "LibPositiveFloats", "LibRanked",          "LibRepeat",     "LibScale", "LibScratch",
+      "LibShared",         "LibSharedLoop",      "LibStreamOnly", "LibTasks", "LibTraced",
+      "LibWhich"};
   CHECK(loaded.library.operators() == expected);
   CHECK(FloatsOf(Invoke("LibTwice", {Vector({1, 2})})[0]) == std::vector<float>{2, 4});
   CHECK(FloatsOf(Invoke("LibScale", {Vector({1, 2})}, {{"scale", 3.f}})[0]) ==
@@ -205,6 +210,8 @@ TEST_CASE("what the constructor and RunOnDevice throw keeps its text and code") 
   const Error run = ErrorOf([&] { Invoke("LibScale", {Tensor({13}, DType::kFloat32)}); });
   CHECK(run.code() == ErrorCode::kFailedPrecondition);
   CHECK(Contains(run.what(), "13 elements bring bad luck"));
+  const std::string told = run.what();
+  CHECK(told.find("in operator LibScale") == told.rfind("in operator LibScale"));
   // In the next run it is forgotten.
   CHECK(FloatsOf(Invoke("LibScale", {Vector({4})})[0]) == std::vector<float>{4});
 }
@@ -464,6 +471,105 @@ TEST_CASE("a library's kernel of a named backend is one that a node asks for by 
     CHECK(run("classes.FAST") == 1000);
   }
   OpRegistry::Global().Remove("LibWhich");
+}
+
+TEST_CASE("ranks, availability, fusion and test inputs of a library's classes are the program's") {
+  const Tensor x = Vector({0});
+  const auto of_chain = [&](const char* engine, int64_t extent) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {1, extent});
+    if (extent == 1) graph = Graph().AddInput("x", DType::kFloat32, {1});
+    graph.AddNode(OperatorDef("LibRanked", {"x"}, {"t"}).Engine(engine));
+    graph.AddNode(OperatorDef("LibRanked", {"t"}, {"y"}).Engine(engine));
+    graph.AddOutput("y");
+    const Shape shape = extent == 1 ? Shape{1} : Shape{1, extent};
+    return FloatsOf(Executor(Compile(graph)).Run({{"x", Filled(shape, 0)}})["y"])[0];
+  };
+  {
+    Loaded loaded("libclasses.so");
+    CHECK(FloatsOf(Invoke("LibRanked", {x})[0])[0] == 2);
+    CHECK(FloatsOf(Invoke("LibRanked", {x}, {}, {.engine = "lib_absent"})[0])[0] == 2);
+    CHECK(of_chain("", 1) == 3);
+    CHECK(of_chain("", 2) == 2);  // it takes none of two axes in
+    CHECK(of_chain("reference", 1) == 1);
+    const OpSchema& schema = OpRegistry::Global().GetSchema("LibRanked");
+    CHECK(schema.MakeTestInputs(DType::kFloat64, 4)[0].shape() == Shape{5});
+    CHECK(schema.MakeTestInputs(DType::kFloat64, 4)[0].dtype() == DType::kFloat64);
+    CHECK_FALSE(OpRegistry::Global().GetSchema("LibScale").has_test_inputs());
+    std::string told;
+    for (const BackendInfo& one : OpRegistry::Global().Backends())
+      if (one.name.starts_with("lib_"))
+        told += StrCat(one.name, " ", one.rank, " '", one.why_unavailable, "'; ");
+    CHECK(told == "lib_absent 500 'its card is not here'; lib_first 300 ''; ");
+  }
+  CHECK(OpRegistry::Global().BackendRank("lib_first", "libclasses.so") == OpRegistry::kUnranked);
+  // Beside an operator of the program's, a kernel that cannot run here does not either.
+  FunctionOpBuilder("LibRanked", __FILE__, __LINE__)
+      .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor> out,
+                     OpResource&) { *out[0].data<float>() = -1; })
+      .setInput("x")
+      .setOutput("y")
+      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
+  {
+    Loaded loaded("libclasses.so");
+    CHECK(FloatsOf(Invoke("LibRanked", {x})[0])[0] == -1);
+    CHECK(FloatsOf(Invoke("LibRanked", {x}, {}, {.engine = "classes.lib_first"})[0])[0] == 2);
+    CHECK(FloatsOf(Invoke("LibRanked", {x}, {}, {.engine = "classes.lib_absent"})[0])[0] == -1);
+  }
+  OpRegistry::Global().Remove("LibRanked");
+}
+
+TEST_CASE("temporaries of a library's class come from the program's allocator, and go back there") {
+  Loaded loaded("libclasses.so");
+  const Tensor x = Filled({1000}, 1);
+  Workspace ws;
+  *ws.CreateTensor("x") = x;
+  auto op = CreateOperator(OperatorDef("LibTraced", {"x"}, {"y"}), &ws);
+  op->Run();
+  {
+    TestAllocator allocator;
+    op->Run();
+    CHECK(allocator.allocations() >= 1);
+    CHECK(allocator.live_bytes() == 0);
+    allocator.set_limit(100);
+    CheckFails([&] { op->Run(); }, "out of memory on");
+  }
+  op->Run();
+  CHECK(FloatsOf(*ws.GetTensor("y"))[999] == 2);
+}
+
+TEST_CASE("what a library's class opens and invokes is in the program's profile, each once") {
+  Loaded loaded("libclasses.so");
+  Invoke("LibTraced", {Vector({1})});
+  Profiler::Start();
+  Invoke("LibTraced", {Vector({1})});
+  Invoke("LibTwice", {Vector({1})});
+  Profiler::Stop();
+  Invoke("LibTraced", {Vector({1})});
+  const Profile profile = Profiler::Read();
+  std::vector<std::string> names;
+  std::map<std::string, const ProfileSpan*> spans;
+  for (const ProfileSpan& span : profile.spans) {
+    if (span.kind != InvocationKind::kOperator && span.kind != InvocationKind::kCustomOperator &&
+        span.kind != InvocationKind::kUserCode)
+      continue;
+    names.push_back(InternedName(span.name));
+    spans[names.back()] = &span;
+  }
+  std::ranges::sort(names);
+  REQUIRE(names == std::vector<std::string>{"LibScale", "LibTraced", "LibTwice", "its own part"});
+  CHECK(spans["its own part"]->parent == spans["LibTraced"]->id);
+  CHECK(spans["LibScale"]->parent == spans["its own part"]->id);
+}
+
+TEST_CASE("OPKIT_BACKENDS is of the program's names, and leaves a library its plain kernels") {
+  Invoke("LibShared", {Vector({1})});  // the program has read it
+  ::setenv("OPKIT_BACKENDS", "classes,other.fast", 1);
+  {
+    Loaded loaded("libclasses.so");
+    CHECK(FloatsOf(Invoke("LibTraced", {Vector({1})})[0]) == std::vector<float>{2});
+  }
+  ::unsetenv("OPKIT_BACKENDS");
 }
 
 TEST_CASE("a class whose output's shape the data decides runs, alone and in a graph") {

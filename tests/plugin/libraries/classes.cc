@@ -5,6 +5,7 @@
 #include <opkit/op/gradient/gradient.hpp>
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>
+#include <opkit/profile.hpp>
 
 namespace {
 
@@ -411,6 +412,66 @@ OPERATOR_SCHEMA(LibTasks)
     .Arg("mode", "which elements there are", {"valid", "same"})
     .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(LibTasks, TasksOp);
+
+// y is the number of the kernel: 1 the plain one, 2 that of a ranked backend, which takes a next
+// node in (3), 4 that of one which cannot run here.
+template <int kNumber>
+class RankedOp : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    float* y = Output(0, Input(0).shape(), DType::kFloat32)->mutable_data<float>();
+    y[0] = HasArgument("both") ? 3 : kNumber;
+    return true;
+  }
+};
+class RankedFirstOp final : public RankedOp<2> {
+ public:
+  using RankedOp<2>::RankedOp;
+  static std::vector<KernelConfig> Propose(const KernelQuery&) { return {{}}; }
+  static std::optional<FusedNode> Fuse(const FusionQuery& query) {
+    if (query.next.def.type() != "LibRanked" || query.next.inputs[0].shape.rank() != 1)
+      return std::nullopt;
+    return FusedNode{OperatorDef("LibRanked", query.node.def.inputs(), query.next.def.outputs(),
+                                 {{"both", true}}),
+                     query.config};
+  }
+};
+OPERATOR_SCHEMA(LibRanked)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("both", "of two nodes in one")
+    .IdenticalTypeAndShape()
+    .TestInputs([](DType dtype, uint64_t seed) {
+      return std::vector<Tensor>{Tensor({static_cast<int64_t>(seed) + 1}, dtype)};
+    });
+REGISTER_CPU_OPERATOR(LibRanked, RankedOp<1>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(LibRanked, lib_first, RankedFirstOp);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(LibRanked, lib_absent, RankedOp<4>);
+OPKIT_REGISTER_BACKEND_RANK("lib_first", 300);
+OPKIT_REGISTER_BACKEND_RANK("lib_absent", 500);
+int g_asked = 0;
+OPKIT_REGISTER_BACKEND_AVAILABILITY("lib_absent", [] {
+  return ++g_asked == 1 ? "its card is not here" : "asked again";
+});
+
+// y = 2 x by LibScale of its own, in a part that it names and by a temporary.
+class TracedOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor temporary(x.shape(), x.dtype());
+    {
+      const ProfileScope scope("its own part");
+      temporary = Invoke("LibScale", {x}, {{"scale", 2.f}})[0];
+    }
+    OutputTensorCopyFrom(0, temporary);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibTraced).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LibTraced, TracedOp);
 
 // One of the functions spelling beside them.
 Status Twice(const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) {

@@ -283,6 +283,8 @@ REGISTER_OP(LibScratch)
       return bytes;
     });
 
+OPKIT_LIBRARY_VERSION("2.5");
+
 // ------------------------------------------------------------------------------------ state
 
 std::atomic<int> g_alive{0}, g_made{0};

@@ -3,14 +3,16 @@
 #include <opkit/op.hpp>
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <stdexcept>
 #include <unordered_map>
 
+using namespace opkit;  // NOLINT: as an author writes it
+
 namespace {
 
-using namespace opkit;  // NOLINT: as an author writes it
 using Options = std::unordered_map<std::string, std::string>;
 
 // The nodes whose op is LibExp or LibLog, read from the JSON by hand: "op": "LibExp".
@@ -83,6 +85,13 @@ float Exp(float x) { return std::exp(x); }
 float Log(float x) { return std::log(x); }
 
 }  // namespace
+
+MXReturnValue initialize(int version) {
+  if (version >= 10700 && !std::getenv("OPKIT_TEST_INITIALIZE_FAILS")) return MX_SUCCESS;
+  OPKIT_ERROR_MSG << "version " << version << " is told to fail";
+  return MX_FAIL;
+}
+OPKIT_LIBRARY_INITIALIZE(initialize);
 
 REGISTER_OP(LibChain)
     .setCreateOpState(MakeChain)

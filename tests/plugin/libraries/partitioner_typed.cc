@@ -1,4 +1,5 @@
 // A library with the typed partitioner and a pass of a program, the same source.
+#include <opkit/opkit.hpp>
 #include <opkit/partition.hpp>
 #include <opkit/plugin/author.hpp>
 
@@ -15,6 +16,8 @@ void Supported(const PartitionView& view, PartitionAnswer& answer,
   for (const PartitionNode& node : view.nodes())
     if (ops.find(node.op()) == std::string::npos)
       answer.Refuse(node, "it is no " + ops);
+    else if (!node.is_registered())
+      answer.Refuse(node, "nobody has registered it");
     else if (node.input(0).dtype() != DType::kFloat32 || !node.input(0).shape().has_rank())
       answer.Refuse(node, "its input is not float32");
     else
@@ -40,10 +43,39 @@ Graph DropDoubles(const Graph& graph, const PassArguments& options) {
   return out;
 }
 REGISTER_PASS(lib_drop_doubles).setBody(DropDoubles);
+// Tells what it infers of the first output, by the program's operators.
+REGISTER_PASS(lib_infers).setBody([](const Graph& graph) -> Graph {
+  const GraphView view(graph);
+  Throw(ErrorCode::kFailedPrecondition, "it is ",
+        ToString(InferGraph(view).at(graph.outputs()[0])));
+});
 REGISTER_PASS(lib_bad).setBody([](const Graph& graph) {
   Graph out = graph;
   out.AddNode(OperatorDef("Neg", {"nothing makes it"}, {"bad"}));
   return out;
 });
+
+// Runs its graph in the program, and knows the graph's types.
+class ReadsBodyOp final : public Operator<CPUContext> {
+ public:
+  ReadsBodyOp(const OperatorDef& def, Workspace* ws) : Operator(def, ws) {
+    const TensorInfo& info = SubgraphOf(def, "body")->inputs()[0].info;
+    if (info.dtype != DType::kFloat32 || !info.shape.has_rank() || info.shape.rank() != 2 ||
+        !info.shape[0].is_symbol() || info.shape[1] != Dim(3))
+      Throw(ErrorCode::kInvalidArgument, "the body's input is ", ToString(info));
+  }
+  bool RunOnDevice() override {
+    OutputTensorCopyFrom(0, Input(0));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibReadsBody).NumInputs(1).NumOutputs(1).NeedsSubgraph().AllowUnknownArgs();
+REGISTER_CPU_OPERATOR(LibReadsBody, ReadsBodyOp);
+REGISTER_PARTITIONER(LibTyped2)
+    .setSupportedOps(Supported)
+    .setSubgraphOp("LibReadsBody")
+    .setAcceptSubgraph([](SubgraphReview& review) {
+      if (review.body().inputs()[0].info.shape[1] != Dim(3)) review.Reject("no shape");
+    });
 
 }  // namespace

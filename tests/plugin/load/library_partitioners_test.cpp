@@ -24,6 +24,26 @@ class NegOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(PartNeg).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(PartNeg, NegOp);
 
+class RunsBody final : public StatefulOp {
+ public:
+  explicit RunsBody(const opkit_graph& body) : body_(body) {}
+  Status Forward(std::span<const OpTensor> in, std::span<OpTensor> out, OpResource& res) override {
+    res.run_graph(body_, in, out);
+    return SUCCESS;
+  }
+
+ private:
+  const opkit_graph& body_;
+};
+REGISTER_OP(PartRunsBody)
+    .setCreateOpState([](const AttrMap&, OpContext context, StatefulOp** state) {
+      *state = new RunsBody(*context.node->graphs[0]);
+    })
+    .setInput("x")
+    .setOutput("y")
+    .setNoGradient()
+    .setIsSubgraphOp();
+
 // X -> each of the operators in turn -> Y, with nodes in reverse, so that the library's numbers are
 // not the graph's.
 Graph ChainOf(const std::vector<std::string>& ops) {
@@ -109,7 +129,7 @@ TEST_CASE("what the functions of a library's partitioner answer is told with its
 
 TEST_CASE("the typed form of a program is a library's as it stands") {
   Scoped library("partitioner_typed");
-  CHECK(library->partitioners() == Types{"LibTyped"});
+  CHECK(library->partitioners() == Types{"LibTyped", "LibTyped2"});
   const Graph graph = ChainOf({"PartNeg", "PartNeg", "Unknown", "PartNeg"});
   PartitionReport report;
   const Graph parted = Partition(graph, "LibTyped", {{"ops", "PartNeg"}}, &report);
@@ -129,7 +149,7 @@ TEST_CASE("the typed form of a program is a library's as it stands") {
 
 TEST_CASE("a pass of a library changes a graph, whose constants stay shared") {
   Scoped library("partitioner_typed");
-  CHECK(library->passes() == Types{"lib_bad", "lib_drop_doubles"});
+  CHECK(library->passes() == Types{"lib_bad", "lib_drop_doubles", "lib_infers"});
   Graph graph = ChainOf({"Neg", "Neg"});
   const Tensor weights = Vector({1, 2, 3});
   graph.AddConstant("W", weights);
@@ -144,6 +164,35 @@ TEST_CASE("a pass of a library changes a graph, whose constants stay shared") {
       "pass lib_drop_doubles of library libpartitioner_typed.so failed: it takes no option");
   CheckFails([&] { RunPass(graph, "lib_bad"); }, "nothing makes it");
   CheckFails([&] { RunPass(graph, "lib_drop"); }, "no pass 'lib_drop' is registered");
+}
+
+TEST_CASE("a library knows the program's operators and the types of bodies") {
+  Scoped library("partitioner_typed");
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {Sym("N"), 3});
+  graph.AddNode(OperatorDef("PartNeg", {"X"}, {"Y"}));
+  graph.AddOutput("Y");
+  // It infers by the operators of the program. Symbols have names of their own there, "s12".
+  const std::string told = ErrorOf([&] { RunPass(graph, "lib_infers"); }).message();
+  CHECK_MESSAGE(Contains(told, "it is float32[s"), told);
+  CHECK_MESSAGE(Contains(told, ", 3]"), told);
+  CheckFails([&] { RunPass(ChainOf({"Unknown"}), "lib_infers"); },
+             "no operator 'Unknown' is registered");
+  const Graph parted = Partition(graph, "LibTyped2", {{"ops", "PartNeg"}});
+  CHECK(TypesOf(parted) == Types{"LibReadsBody"});
+  CHECK(SubgraphOf(parted.node(0), "body")->inputs()[0].info.shape[0] == Sym("N"));
+  Executor(Compile(parted)).Run({{"X", Tensor({2, 3}, DType::kFloat32)}});
+  // A pass that changes nothing leaves them as they are.
+  CHECK(SameGraph(RunPass(parted, "lib_drop_doubles"), parted));
+}
+
+TEST_CASE("an operator of functions in a program gets its node, and has its graph run") {
+  Graph graph = ChainOf({"PartRunsBody"});
+  OperatorDef node = graph.node(0);
+  graph.ReplaceNode(
+      0, node.Subgraph("body", MakeSubgraph(ChainOf({"PartNeg", "PartNeg", "PartNeg"}))));
+  CHECK(Executor(Compile(graph)).Run({{"X", Vector({1, 2})}})["Y"].ToVector<float>() ==
+        Floats{-1, -2});
 }
 
 TEST_CASE("partitioners and passes go with their library, which stays while one is held") {

@@ -3,6 +3,8 @@
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
+#include <optional>
+
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/passes/evaluate_node.hpp"
 
@@ -108,9 +110,12 @@ class GraphInference {
 
   void Infer(int node) {
     const OperatorDef& def = view_.graph().node(node);
-    if (unknown_ == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
-      return;
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    const bool is_own = OpRegistry::Global().FindSchema(def.type());
+    const bool is_hosts = !is_own && IsOperatorOfHost(def.type());
+    if (unknown_ == UnknownOperators::kAllowed && !is_own && !is_hosts) return;
+    std::optional<OpSchema> unnamed;
+    const OpSchema& schema =
+        is_hosts ? unnamed.emplace() : OpRegistry::Global().GetSchema(def.type());
     const auto ins = view_.inputs(node), outs = view_.outputs(node);
     const std::string where = "node " + ToString(def);
     bool inputs_known = true;
@@ -123,7 +128,7 @@ class GraphInference {
     const auto devices = schema.InferDevices(def).second;
     for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
       if (outs[o] >= 0) types_[outs[o]].device = devices[o];
-    Evaluate(node, def, ins, outs, where);
+    if (!is_hosts) Evaluate(node, def, ins, outs, where);
   }
   // Throws where the bytes of an output overflow an int64; the nodes that read it, kernels and the
   // planner then need no check.
@@ -173,7 +178,7 @@ class GraphInference {
   void Apply(const OpSchema& schema, int node, std::span<const int> ins, std::span<const int> outs,
              std::vector<TensorInfo> known_outputs, const std::string& where) {
     InferenceContext context(view_.graph().node(node), Resolved(ins), std::move(known_outputs));
-    schema.Infer(context);
+    schema.name().empty() ? g_infer_on_host(context) : schema.Infer(context);
     types_.SetLacksData(node, context.lacks_data());
     for (size_t i = 0; i < ins.size(); ++i)
       if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);

@@ -14,13 +14,29 @@ namespace detail {
 // where the header's sizes are larger.
 inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
                           kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56;
+                          kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
 static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
               sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
               sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// The most elements, inputs or kernels: a larger count is taken for damage.
-inline constexpr uint64_t kMostParts = 65535;
+              sizeof(opkit_library) >= kLibraryBytes &&
+              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
+// The most elements, inputs or kernels: a larger count is taken for damage. So is a struct of more
+// bytes, and a name or another text of more.
+inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
+
+// Whether the other image's array lies as its elements must.
+template <class T>
+bool IsAligned(const T* array) {
+  return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
+}
+// Whether the other image's struct is there, lies as it must, and says a size that it can have.
+template <class Struct>
+bool IsReadable(const Struct* it, uint64_t least_bytes) {
+  return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
+         it->size % alignof(Struct) == 0;
+}
+// The other image's text; null is an empty one. Error (kInvalidArgument) where it does not end.
+std::string TextOfAbi(const char* text);
 
 // The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
 // empty where it may be read.

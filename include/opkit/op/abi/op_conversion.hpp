@@ -28,6 +28,8 @@ FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& l
                                                ErrorCode code = ErrorCode::kInvalidArgument);
 // Refuses a name that is no short line of text. A null name passes.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+// Refuses a text that does not end. A null text passes.
+void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
 }  // namespace opkit

@@ -8,6 +8,7 @@
 #include "opkit/abi/opkit_abi.h"
 #include "opkit/base/index.hpp"
 #include "opkit/core/tensor.hpp"
+#include "opkit/op/abi/program_host.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -53,14 +54,6 @@ class [[nodiscard]] OpStatus {
 #ifndef Status  // X11 makes it a macro for int, which functions may return as well
 using Status = OpStatus;
 #endif
-
-namespace detail {
-
-// The host functions that operators of this image call: the program's own table, or in a library
-// the table it was loaded with. Null before the first function operator is registered or loaded.
-OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
-
-}  // namespace detail
 
 // The text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread has its
 // own, empty at the start of every call. The host keeps it, because a thread-local string of a

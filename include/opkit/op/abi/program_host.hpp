@@ -1,4 +1,4 @@
-// IsProgramHost: whether a library's host is the program that the library's source is part of.
+// The host whose functions the operators of this image call, and whether that is another program.
 // Apart from op/abi/host_table.hpp, since a library needs no table of its own.
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
@@ -11,6 +11,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The host functions that operators of this image call: the program's own table, or in a library
+// the table it was loaded with. Null before the first function operator is registered or loaded.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
 // This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
 // it.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
@@ -18,6 +22,8 @@ OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
   return host && host == g_program_host.load(std::memory_order_relaxed);
 }
+// Whether this image is a library that another program has loaded.
+OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail
 }  // namespace opkit

@@ -109,17 +109,16 @@ class OutputMaker {
   ~OutputMaker() = default;
 };
 
-// A graph that an operator of a library has the host run, made ready. `key` is its address in the
-// library.
+// A graph that an operator of functions has its program run, made ready. `key` is its address.
 class HostedGraph : public RefCounted {
  public:
   explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
   virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
   const opkit_graph* const key;
 };
-// Makes a graph ready. The loading of a library fills it.
+// Makes a graph ready.
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_graph* graph)>
-    g_make_hosted_graph{"a graph of a library", "opkit/plugin.hpp"};
+    g_make_hosted_graph{"run_graph", "opkit/graph.hpp"};
 
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and

@@ -24,6 +24,7 @@ class FunctionHooks : public RefCounted {
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
   virtual void Cost(const OperatorDef& def, std::span<const TensorInfo> inputs,
                     std::span<const TensorInfo> outputs, OpCost& cost) = 0;
+  virtual std::vector<Tensor> TestInputs(DType dtype, uint64_t seed) = 0;
 };
 // A state whose runs are calls of a library's kernel, the `abi` of its device.
 class DirectState : public StatefulOp {

@@ -148,11 +148,26 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 }  // namespace opkit
 
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_OP is the library's
-// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header.
+// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header. Of a name
+// that is no identifier, com.me.Gemm or me::Gemm, the anchor is never compiled.
 #undef OPKIT_REGISTER_OP
-#define OPKIT_REGISTER_OP(name)                                                               \
-  OPKIT_REGISTRATION_OF(REGISTER_OP, name);                                                   \
-  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}  \
+#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
+#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                  \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                      \
+  static_assert(::opkit::detail::IsOperatorName(#name),                                       \
+                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "    \
+                "com.me.Gemm or me::Gemm");                                                   \
+  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                     \
+      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                                \
+  extern "C" inline void anchor() {}                                                          \
+  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =            \
+      []<bool kIsIdentifier = ::opkit::detail::IsIdentifier(#name)>()->void(*)() {            \
+    if constexpr (kIsIdentifier)                                                              \
+      return &anchor;                                                                         \
+    else                                                                                      \
+      return nullptr;                                                                         \
+  }                                                                                           \
+  ();                                                                                         \
   [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
 #endif

@@ -12,12 +12,14 @@ namespace opkit::inline OPKIT_ABI {
 class OperatorDef;
 struct KernelConfig;
 struct KernelQuery;
+struct FusionQuery;
+struct FusedNode;
 
 // The device and the node that a state is made for.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;      // the node: in the program that runs it
-  const opkit_node* node = nullptr;      // the same, in a library
+  const OperatorDef* def = nullptr;      // the node; null in a library
+  const opkit_node* node = nullptr;      // the same, with its graphs; lasts as long as the state
   const KernelConfig* config = nullptr;  // what selection chose of the kernel's proposals
 };
 

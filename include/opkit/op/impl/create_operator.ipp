@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/op/abi/program_host.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/typed/typed_class.hpp"
 
@@ -29,7 +30,15 @@ inline BackendPreference SplitBackends(std::string_view text) {
 OPKIT_INLINE const BackendPreference& AllowedBackends() {
   static const BackendPreference allowed = [] {
     const char* const text = std::getenv("OPKIT_BACKENDS");
-    return SplitBackends(text ? text : "");
+    BackendPreference names = SplitBackends(text ? text : "");
+    if (names.empty() || !IsLoadedLibrary()) return names;
+    // The program may call the library's plain kernels "my_ops", and those of its backend "fast"
+    // "my_ops.fast".
+    for (size_t i = names.size(); i > 0; --i)
+      if (const size_t dot = names[i - 1].rfind('.'); dot != std::string::npos)
+        names.push_back(names[i - 1].substr(dot + 1));
+    names.emplace_back(kReferenceBackend);
+    return names;
   }();
   return allowed;
 }
@@ -78,7 +87,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
       if (name == kernel->backend) return at << 32;
       ++at;
     }
-    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend) : 0);
+    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend, kernel->origin) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
   std::string refused;  // by OPKIT_BACKENDS
@@ -273,7 +282,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
-    std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend);
+    std::string why = OpRegistry::Global().WhyUnavailable(*kernel);
     if (why.empty() && kernel->proposes_layouts && !options.converts)
       why = g_why_not_standard(*kernel, schema, def, *ws);
     if (!why.empty()) {

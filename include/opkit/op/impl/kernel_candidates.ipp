@@ -59,7 +59,7 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
   for (auto& [backend, why] : detail::MissingBackends(def))
     out.push_back({nullptr, {}, std::move(why), std::move(backend)});
   for (const Kernel* kernel : kernels) {
-    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(*kernel); !why.empty()) {
       out.push_back({kernel, {}, std::move(why), kernel->backend});
       continue;
     }

@@ -2,6 +2,8 @@
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
+#include <algorithm>
+
 #include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/registration/source_place.hpp"
@@ -161,13 +163,18 @@ struct OpRegistry::State {
   bool has_overrides = false;
   struct Rank {
     int value = kUnranked;
+    std::string origin;
   };
-  NameMap<Rank> ranks;
+  NameMap<std::vector<Rank>> ranks;  // of each backend, by those that say one
+  // By backend and origin. The function stays where it is while it is called.
   struct Availability {
-    std::string (*why_not)() = nullptr;
+    detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
     bool is_known = false;
     std::string found;
   };
+  static std::string AvailabilityKey(std::string_view backend, std::string_view origin) {
+    return StrCat(backend, '\n', origin);
+  }
   NameMap<Availability> availability;
 };
 
@@ -301,6 +308,13 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
+  state_->ranks.EraseIf([&](auto& row) {
+    std::erase_if(row.value, [&](const State::Rank& rank) { return rank.origin == origin; });
+    return row.value.empty();
+  });
+  state_->availability.EraseIf([&](const auto& row) {
+    return std::string_view(row.name).ends_with(State::AvailabilityKey({}, origin));
+  });
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
     std::erase_if(entry.kernels,
@@ -335,48 +349,81 @@ OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view ba
 OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
   if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
 }
-OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
+OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank,
+                                             const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  int& known = state_->ranks[backend].value;
-  if (rank > known) known = rank;
+  state_->ranks[backend].push_back({rank, origin});
 }
-OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
+OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_view origin) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  const State::Rank* known = state_->ranks.Find(backend);
-  return known ? known->value : kUnranked;
+  int rank = kUnranked;
+  if (const auto* known = state_->ranks.Find(backend))
+    for (const State::Rank& one : *known)
+      if (one.origin.empty() || one.origin == origin) rank = (std::max)(rank, one.value);
+  return rank;
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
-                                                     std::string (*why_not)()) {
+                                                     UniqueFunction<std::string()> why_not,
+                                                     const std::string& origin) {
+  using Function = detail::Shared<UniqueFunction<std::string()>>;
   detail::MutexLock lock(state_->mutex);
-  state_->availability[backend] = {why_not, false, {}};
+  state_->availability[State::AvailabilityKey(backend, origin)] = {
+      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}};
 }
-OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
-  std::string (*why_not)() = nullptr;
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(const Kernel& kernel) const {
+  const std::string key = State::AvailabilityKey(kernel.backend, kernel.origin);
+  State::Availability known;
   {
     detail::MutexLock lock(state_->mutex);
-    const State::Availability* known = state_->availability.Find(backend);
-    if (!known) return {};
-    if (known->is_known) return known->found;
-    why_not = known->why_not;
+    const State::Availability* found = state_->availability.Find(key);
+    if (!found) return {};
+    known = *found;
   }
-  std::string why = why_not();  // may take its time, and look into the registry
-  detail::MutexLock lock(state_->mutex);
-  State::Availability& known = state_->availability[backend];
+  if (known.is_known) return known.found;
+  known.found = known.why_not->value();  // may take its time, and look into the registry
   known.is_known = true;
-  return known.found = std::move(why);
+  detail::MutexLock lock(state_->mutex);
+  state_->availability[key] = known;
+  return known.found;
+}
+OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backend) const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->availability.Has(State::AvailabilityKey(backend, {}));
 }
 OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
-  NameMap<int> kernels;
+  struct Row {
+    int kernels = 0;
+    detail::RefCountedList rows;  // one of each origin
+  };
+  NameMap<Row> backends;
   {
     detail::MutexLock lock(state_->mutex);
     for (const auto& row : state_->ops)
-      for (const auto& kernel : row.value.kernels) ++kernels[State::KernelOf(kernel).backend];
+      for (const auto& kernel : row.value.kernels) {
+        const Kernel& one = State::KernelOf(kernel);
+        Row& backend = backends[one.backend];
+        ++backend.kernels;
+        bool is_new = true;
+        for (const auto& known : backend.rows)
+          is_new &= State::KernelOf(known).origin != one.origin;
+        if (is_new) backend.rows.push_back(kernel);
+      }
   }
   std::vector<BackendInfo> found;
-  for (const auto& row : kernels)
-    found.push_back({row.name, BackendRank(row.name), row.value, WhyUnavailable(row.name)});
+  for (const auto& row : backends) {
+    BackendInfo& info = found.emplace_back();
+    info.name = row.name;
+    info.rank = BackendRank(row.name);
+    for (const auto& kernel : row.value.rows)
+      info.rank = (std::max)(info.rank, BackendRank(row.name, State::KernelOf(kernel).origin));
+    info.kernels = row.value.kernels;
+    for (const auto& kernel : row.value.rows) {  // those of one origin can run, or none
+      info.why_unavailable = WhyUnavailable(State::KernelOf(kernel));
+      if (info.why_unavailable.empty()) break;
+    }
+  }
   return found;
 }
 

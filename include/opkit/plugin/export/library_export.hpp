@@ -12,6 +12,7 @@ struct LibraryContents {
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
+  const char* own_version = nullptr;
   // Fills in the records, and adds each once; null where there are none.
   OpStatus (*add_records)(std::vector<FunctionRecord>& records) = nullptr;
   // Adds the operators of op/'s registries, where a unit includes opkit.hpp.
@@ -31,6 +32,7 @@ struct LibraryContents {
   std::vector<const opkit_device*> devices;
   std::vector<const opkit_partitioner*> partitioners;
   std::vector<const opkit_pass*> passes;
+  std::vector<const opkit_backend*> backends;
   opkit_library library{};
 };
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/plugin/library.hpp"
-#include "opkit/plugin/load/hosted_graph.hpp"
 #include "opkit/plugin/load/library_layouts.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_partitioners.hpp"
@@ -52,17 +52,20 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
   };
+  if (!IsAligned(&library)) refuse("describes itself at an address that is not aligned");
   if (library.abi_major != OPKIT_ABI_MAJOR)
     refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
                   " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
            StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
            ErrorCode::kUnsupported);
-  if (library.size < kLibraryBytes)
+  if (!IsReadable(&library, kLibraryBytes))
     refuse(StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
                   kLibraryBytes),
            "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
   CheckLibraryText(name, library.version, "opkit_library.version");
+  if (OPKIT_ABI_HAS(&library, own_version))
+    CheckLibraryText(name, library.own_version, "opkit_library.own_version");
 }
 // The operators of a library's description. Their faults are an Error that names them; nothing is
 // registered yet.
@@ -73,7 +76,8 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
   };
-  if (library.num_ops > 0 && !library.ops) refuse("has operators, but opkit_library.ops is null");
+  if (library.num_ops > 0 && (!library.ops || !IsAligned(library.ops)))
+    refuse("has operators, but opkit_library.ops is null");
   if (library.num_ops > kMostOps)
     refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
   std::vector<FunctionRecord> records;
@@ -144,7 +148,6 @@ class LibraryLoader {
   LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
                         const std::string& name, const std::string& path,
                         const LoadOptions& options) {
-    ServeHostedGraphs();
     auto loaded = MakeIntrusive<LoadedLibrary>();
     loaded->path = path;
     loaded->image = MakeIntrusive<LibraryImage>();
@@ -166,6 +169,12 @@ class LibraryLoader {
     LibraryLayouts::Register(*loaded);
     try {
       loaded->records = ReadLibrary(*image.library, image.name);
+      if (OPKIT_ABI_HAS(image.library, backends))
+        AddParts<opkit_backend>(
+            *loaded, image.library->num_backends, image.library->backends, "backend",
+            +[](LoadedLibrary& own, const opkit_backend& backend) {
+              own.backends.emplace_back(backend.name, &backend);
+            });
       loaded->overrides = options.allow_override;
       loaded->backend = UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend,
                                       loaded->records);
@@ -312,6 +321,7 @@ class LibraryLoader {
         faults.Try([&] { CheckComplete(image, record); });
       }
       faults.ThrowIfAny();
+      RegisterBackends(loaded);
       for (size_t i = 0; i < loaded.records.size(); ++i) {
         FunctionOpRecord& record = *loaded.records[i];
         const bool exists = Exists(record.name);
@@ -327,6 +337,29 @@ class LibraryLoader {
       Unregister(loaded);
       throw;
     }
+  }
+  // What the library says of its backends: of kernels of operators that the program has already,
+  // which do not run unless they are asked for, no rank.
+  static void RegisterBackends(const LoadedLibrary& loaded) {
+    for (const auto& [name, backend] : loaded.backends) {
+      if (backend->rank >= 0)
+        OpRegistry::Global().SetBackendRank(name, backend->rank, loaded.image->name);
+      if (!backend->available) continue;
+      for (const std::string& one : {name, BackendBeside(loaded, name)})
+        OpRegistry::Global().SetBackendAvailability(
+            one,
+            [backend = backend] {
+              const RegistryUse use;
+              const HostErrorScope message;
+              const opkit_status status = CallGuarded([&] { return backend->available(backend); });
+              return status == OPKIT_OK ? std::string() : ReasonOf(status);
+            },
+            loaded.image->name);
+    }
+  }
+  // The name of a backend of the library's kernels for an operator that the program has already.
+  static std::string BackendBeside(const LoadedLibrary& loaded, const std::string& backend) {
+    return backend.empty() ? loaded.backend : loaded.backend + "." + backend;
   }
   // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: the
   // schema of one that exists does, and the graph that a node carries says types and shapes.
@@ -397,9 +430,7 @@ class LibraryLoader {
     if (owns) host.Begin(/*is_complete=*/true);
     for (FunctionDevice& device : record.devices) {
       // A kernel of a named backend keeps its name in an operator of the library's own.
-      const std::string backend = owns                     ? device.backend
-                                  : device.backend.empty() ? loaded.backend
-                                                           : loaded.backend + "." + device.backend;
+      const std::string backend = owns ? device.backend : BackendBeside(loaded, device.backend);
       host.Add(device, FunctionPass::kForward, backend);
       ++loaded.idle_count;
       if (!device.abi.backward) continue;
@@ -449,7 +480,14 @@ class LibraryLoader {
 };
 
 // Called when the table is not locked any more: the log hook may ask for libraries.
-inline void WarnIfEmpty(const LoadedLibrary& loaded) {
+inline void Warn(const LoadedLibrary& loaded) {
+  // Of the C++ function and of the C one, which MXNet calls.
+  if (loaded.image && loaded.image->object && !loaded.image->library->initialize)
+    for (const std::string& function : loaded.image->object->ExportedFunctions())
+      if (function == "_Z10initializei" || function == "initialize")
+        WriteLog(LogLevel::kWarning, loaded.image->name,
+                 "has a function initialize(int), as MXNet's libraries have, and it is not called; "
+                 "write OPKIT_LIBRARY_INITIALIZE(initialize); behind it, or make it static");
   if (loaded.image && loaded.records.empty() && loaded.partitioners.empty() &&
       loaded.passes.empty())
     WriteLog(LogLevel::kWarning, loaded.image->name,
@@ -473,7 +511,7 @@ OPKIT_INLINE std::string ToString(const UnloadReport& report) {
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
   detail::LoadedLibraryPtr loaded = detail::LibraryLoader().LoadFile(path, options);
-  detail::WarnIfEmpty(*loaded);
+  detail::Warn(*loaded);
   return Library(std::move(loaded));
 }
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
@@ -481,7 +519,7 @@ OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, cons
   if (!entry || name.empty())
     Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
   detail::LoadedLibraryPtr loaded = detail::LibraryLoader().Load({}, entry, name, name, options);
-  detail::WarnIfEmpty(*loaded);
+  detail::Warn(*loaded);
   return Library(std::move(loaded));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
@@ -498,6 +536,10 @@ OPKIT_INLINE detail::LoadedLibrary& Library::loaded() const {
 OPKIT_INLINE const detail::LibraryImage& Library::image() const {
   if (!loaded().image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
   return *loaded_->image;
+}
+OPKIT_INLINE std::string Library::own_version() const {
+  const opkit_library& library = *image().library;
+  return OPKIT_ABI_HAS(&library, own_version) && library.own_version ? library.own_version : "";
 }
 OPKIT_INLINE std::vector<std::string> Library::operators() const {
   static_cast<void>(image());

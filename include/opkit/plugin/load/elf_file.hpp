@@ -83,7 +83,8 @@ class ElfReader {
     Require(0, 20, "ELF header");
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(file_[i]); };
     const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // both 1 or 2
-    if (bits - 1u > 1u || order - 1u > 1u) Damaged("its ELF header has no known class");
+    if (bits < 1 || bits > 2 || order < 1 || order > 2)
+      Damaged("its ELF header has no known class");
     const int machine = order == ELFDATA2LSB ? byte(18) | byte(19) << 8 : byte(19) | byte(18) << 8;
     const std::string found = MachineName(machine, bits, order);
     const std::string ours = MachineName(kMachine ? kMachine : machine, kBits, kOrder);

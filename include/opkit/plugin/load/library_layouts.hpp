@@ -212,7 +212,8 @@ class LibraryLayouts {
                 " bytes for ", dtype, shape);
         return bytes;
       };
-    if (layout.ns_per_byte > 0) definition.ns_per_byte = layout.ns_per_byte;
+    if (layout.ns_per_byte > 0 && __builtin_isfinite(layout.ns_per_byte))
+      definition.ns_per_byte = layout.ns_per_byte;
     loaded.layouts.push_back(RegisterLayout(std::move(definition)));
   }
   // Where it leads from or to one of these layouts of the library's: between layouts of others
@@ -232,7 +233,9 @@ class LibraryLayouts {
               library, StrCat(converter.from, " to ", converter.to), source, target,
               [&](auto* in, auto* out) { return converter.convert(&converter, in, out); });
         },
-        converter.ns_per_byte > 0 ? converter.ns_per_byte : 0.25);
+        converter.ns_per_byte > 0 && __builtin_isfinite(converter.ns_per_byte)
+            ? converter.ns_per_byte
+            : 0.25);
   }
 
   static void AddDevice(LoadedLibrary& loaded, const opkit_device& device) {

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <list>
+#include <memory>
+#include <optional>
 
+#include "opkit/graph/abi_graph.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/op/abi/abi_config.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
@@ -13,7 +16,6 @@
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/kernel_candidates.hpp"
-#include "opkit/plugin/load/abi_graph.hpp"
 #include "opkit/plugin/load/finalizers.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -169,6 +171,26 @@ class LibraryHooks final : public FunctionHooks {
     cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
   }
 
+  std::vector<Tensor> TestInputs(DType dtype, uint64_t seed) override {
+    std::vector<Tensor> made;
+    opkit_test_inputs answer{};
+    answer.size = sizeof answer;
+    answer.context = &made;
+    answer.add = [](const opkit_test_inputs* inputs, const opkit_tensor* tensor) {
+      return AnswerCaller([&] {
+        if (!inputs) Throw(ErrorCode::kInvalidArgument, "test inputs are added to nothing");
+        if (const std::string problem = ProblemOfView(tensor); !problem.empty())
+          Throw(ErrorCode::kInvalidArgument, "a test input ", problem);
+        auto& all = *static_cast<std::vector<Tensor>*>(inputs->context);
+        all.emplace_back().CopyFrom(TensorOfView(*tensor));
+      });
+    };
+    CallLibrary("the test inputs", name_, image_->name, [&] {
+      return functions_.test_inputs(op_, static_cast<int32_t>(dtype), seed, &answer);
+    });
+    return made;
+  }
+
  private:
   static constexpr int32_t kMostValues = 65535;  // a node names them one by one
 
@@ -217,8 +239,8 @@ class LibraryProposals {
  private:
   static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
     return AnswerCaller([&] {
+      if (!proposals || !config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
       auto& self = *static_cast<LibraryProposals*>(proposals->context);
-      if (!config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
       try {
         self.configs_.push_back(ConfigOfAbi(*config, self.inputs_, self.outputs_));
       } catch (Error& error) {
@@ -236,6 +258,83 @@ class LibraryProposals {
   const size_t inputs_, outputs_;
   std::vector<KernelConfig> configs_;
   opkit_proposals view_{};
+};
+
+// A question to a kernel of a library, whether it takes the next node in, and its answer.
+class OPKIT_IMAGE_LOCAL LibraryFusion {
+ public:
+  // One whose neighbour's configuration cannot cross takes nothing in.
+  static std::optional<FusedNode> Ask(const LibraryImage& image, const opkit_kernel* original,
+                                      const opkit_kernel& kernel, const FusionQuery& query) {
+    std::optional<LibraryFusion> fusion;
+    try {
+      fusion.emplace(query);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported) throw;
+      return std::nullopt;
+    }
+    CallLibrary("fuse", query.node.def.type(), image.name,
+                [&] { return kernel.fuse(original, &fusion->view_); });
+    return std::move(fusion->answer_);
+  }
+  explicit LibraryFusion(const FusionQuery& query)
+      : node_(query.node),
+        next_(query.next),
+        config_(Config(query.node, query.config)),
+        next_config_(Config(query.next, query.next_config)) {
+    view_.size = sizeof view_;
+    view_.context = this;
+    view_.node = &node_.node.node();
+    view_.inputs = node_.inputs.data();
+    view_.outputs = node_.outputs.data();
+    view_.config = &config_->config();
+    view_.next = &next_.node.node();
+    view_.next_inputs = next_.inputs.data();
+    view_.next_outputs = next_.outputs.data();
+    view_.next_config = &next_config_->config();
+    view_.read = query.read;
+    view_.fuse = &Fuse;
+  }
+  LibraryFusion(const LibraryFusion&) = delete;
+
+ private:
+  struct Side {
+    explicit Side(const KernelQuery& query)
+        : node(query.def), inputs(query.inputs, symbols), outputs(query.outputs, symbols) {
+      for (size_t i = 0; i < query.inputs.size(); ++i) {
+        if (query.def.inputs()[i].empty()) inputs[i].present = 0;
+        if (query.inputs[i].constant) inputs.SetConstant(i, *query.inputs[i].constant);
+      }
+    }
+    const AbiNode node;
+    std::vector<std::string> symbols;
+    AbiValues inputs, outputs;
+  };
+  static std::unique_ptr<AbiConfig> Config(const KernelQuery& query, const KernelConfig& config) {
+    return std::make_unique<AbiConfig>(config, query.def.inputs().size(),
+                                       query.def.outputs().size());
+  }
+  static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
+                           const opkit_config* config) {
+    return AnswerCaller([&] {
+      if (!fusion || !node || !config)
+        Throw(ErrorCode::kInvalidArgument, "a node or a configuration is null");
+      auto& self = *static_cast<LibraryFusion*>(fusion->context);
+      OperatorDef def = DefinitionOfAbi(*node);
+      if (std::string_view(self.view_.next->outputs[0]) !=
+              (def.outputs().empty() ? "" : def.outputs()[0]) ||
+          def.outputs().size() != 1)
+        Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
+              ", expected the output of the next one, '", self.view_.next->outputs[0], "'");
+      KernelConfig chosen = ConfigOfAbi(*config, def.inputs().size(), def.outputs().size());
+      self.answer_ = FusedNode{std::move(def), std::move(chosen)};
+    });
+  }
+
+  Side node_, next_;
+  const std::unique_ptr<AbiConfig> config_, next_config_;
+  std::optional<FusedNode> answer_;
+  opkit_fusion view_{};
 };
 
 // One operator of a library's kernel, `original`, of which `kernel` is a copy.
@@ -301,6 +400,8 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   record.library = image->name;
   record.library_name = image->announced;
   if (const char* version = image->library->version) record.library_version = version;
+  if (OPKIT_ABI_HAS(image->library, own_version) && image->library->own_version)
+    record.library_version = image->library->own_version;
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
   for (size_t k = 0; k < record.devices.size(); ++k) {
     FunctionDevice& device = record.devices[k];
@@ -316,6 +417,10 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
     device.propose = [image, original = op.kernels[k],
                       kernel = device.abi](const KernelQuery& query) {
       return LibraryProposals(*image, query).Ask(original, kernel, query);
+    };
+    if (!device.abi.fuse) continue;
+    device.fuse = [image, original = op.kernels[k], kernel = device.abi](const FusionQuery& query) {
+      return LibraryFusion::Ask(*image, original, kernel, query);
     };
   }
 }
@@ -349,6 +454,7 @@ class LibraryGradientCall {
 
  private:
   static LibraryGradientCall& Of(const opkit_gradient* gradient) {
+    if (!gradient) Throw(ErrorCode::kInvalidArgument, "a function of a gradient is given none");
     return *static_cast<LibraryGradientCall*>(gradient->context);
   }
   static const char* NewName(const opkit_gradient* gradient, const char* value,
@@ -356,14 +462,16 @@ class LibraryGradientCall {
     const char* name = nullptr;
     static_cast<void>(AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
-      name = self.kept_.emplace_back(self.Name(value, suffix)).c_str();
+      if (!value || !*value)
+        Throw(ErrorCode::kInvalidArgument, "new_name() is not told of which value");
+      name = self.kept_.emplace_back(self.Name(TextOfAbi(value), TextOfAbi(suffix))).c_str();
     }));
     return name;
   }
   // As GradientMakerBase::GI names: a value's second gradient, and one whose name comes in already
   // (in place), get names of their own.
-  std::string Name(const std::string& value, const char* suffix) {
-    if (suffix && *suffix) return names_.Fresh(value, suffix);
+  std::string Name(const std::string& value, const std::string& suffix) {
+    if (!suffix.empty()) return names_.Fresh(value, suffix);
     const std::string& name = names_.Of(value);
     const bool taken = std::ranges::count(g_output_, name, &GradientValue::dense) > 0 ||
                        std::ranges::count(kept_, name) > 0;
@@ -391,9 +499,8 @@ class LibraryGradientCall {
       if (input >= all.size())
         Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
               all.size());
-      const auto text = [](const char* name) { return std::string(name ? name : ""); };
-      all[input] = dense && *dense ? GradientValue(text(dense))
-                                   : GradientValue::Sparse(text(indices), text(values));
+      all[input] = dense && *dense ? GradientValue(TextOfAbi(dense))
+                                   : GradientValue::Sparse(TextOfAbi(indices), TextOfAbi(values));
     });
   }
 

@@ -6,11 +6,11 @@
 #include <optional>
 #include <set>
 
+#include "opkit/graph/abi_graph.hpp"
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/partitioner.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
-#include "opkit/plugin/load/abi_graph.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_parts.hpp"
 
@@ -116,7 +116,18 @@ class LibraryPartitionWork final : public PartitionWork {
     AskLibrary(image_->name, call, function, " of partitioner ", partitioner_->name);
   }
   static LibraryPartitionWork& Of(const opkit_partition* partition) {
+    if (!partition) Throw(ErrorCode::kInvalidArgument, "a function of a partition is given none");
     return *static_cast<LibraryPartitionWork*>(partition->context);
+  }
+  // Of the call in progress.
+  PartitionAnswer& answer() const {
+    if (!answer_)
+      Throw(ErrorCode::kFailedPrecondition, "nodes are taken and refused in mark alone");
+    return *answer_;
+  }
+  SubgraphReview& review() const {
+    if (!review_) Throw(ErrorCode::kFailedPrecondition, "subgraphs are changed in review alone");
+    return *review_;
   }
   // The graph's own number of one of the library's.
   int NodeOf(uint64_t number) const {
@@ -130,6 +141,8 @@ class LibraryPartitionWork final : public PartitionWork {
                            const int64_t** nodes) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
+      if (!text || !num_nodes || !nodes)
+        Throw(ErrorCode::kInvalidArgument, "json() has no room for its answer");
       auto& json = self.json_;
       if (!json) {
         json.emplace();
@@ -153,22 +166,22 @@ class LibraryPartitionWork final : public PartitionWork {
                            int32_t set) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
-      self.answer_->Take(self.NodeOf(node), kind, set);
+      self.answer().Take(self.NodeOf(node), kind, set);
     });
   }
   static opkit_status Refuse(const opkit_partition* partition, uint64_t node, const char* why) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
-      self.answer_->Refuse(self.NodeOf(node), why ? why : "");
+      self.answer().Refuse(self.NodeOf(node), TextOfAbi(why));
     });
   }
   static opkit_status Reject(const opkit_partition* partition, const char* why) {
-    return AnswerCaller([&] { Of(partition).review_->Reject(why ? why : ""); });
+    return AnswerCaller([&] { Of(partition).review().Reject(TextOfAbi(why)); });
   }
   static opkit_status SetAttr(const opkit_partition* partition, const opkit_attr* attr) {
     return AnswerCaller([&] {
       for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
-        Of(partition).review_->SetAttribute(one.name, one.value);
+        Of(partition).review().SetAttribute(one.name, one.value);
     });
   }
   static opkit_status AddConstant(const opkit_partition* partition, const char* name,
@@ -176,8 +189,8 @@ class LibraryPartitionWork final : public PartitionWork {
     return AnswerCaller([&] {
       if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
       if (const std::string problem = ProblemOfView(value); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, "constant '", name, "' ", problem);
-      Of(partition).review_->AddConstant(name, CopyConstant(name, *value));
+        Throw(ErrorCode::kInvalidArgument, "constant '", TextOfAbi(name), "' ", problem);
+      Of(partition).review().AddConstant(TextOfAbi(name), CopyConstant({}, *value));
     });
   }
 
@@ -221,7 +234,7 @@ class LibraryPartitioner final : public Partitioner {
         [&] {
           const char* const answer = partitioner_->subgraph_op(partitioner_, kind);
           if (!answer || !*answer) return OPKIT_FAILED;
-          op = answer;
+          op = TextOfAbi(answer);
           return OPKIT_OK;
         },
         "subgraph_op of partitioner ", name_);
@@ -292,6 +305,7 @@ class LibraryRewrite {
   };
 
   static LibraryRewrite& Of(const opkit_rewrite* rewrite) {
+    if (!rewrite) Throw(ErrorCode::kInvalidArgument, "a function of a rewrite is given none");
     return *static_cast<LibraryRewrite*>(rewrite->context);
   }
   Edit& EditOf(uint64_t node, bool or_end = false) {
@@ -306,7 +320,7 @@ class LibraryRewrite {
   }
   static std::string Name(const char* name) {
     if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
-    return name;
+    return TextOfAbi(name);
   }
   static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
                               const opkit_node* node) {
@@ -332,7 +346,7 @@ class LibraryRewrite {
     return AnswerCaller([&] {
       if (const std::string problem = ProblemOfView(value); !problem.empty())
         Throw(ErrorCode::kInvalidArgument, "constant '", Name(name), "' ", problem);
-      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant(name, *value));
+      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant({}, *value));
     });
   }
   static opkit_status RemoveConstant(const opkit_rewrite* rewrite, const char* name) {

@@ -3,6 +3,9 @@
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
+#include <cstddef>
+
+#include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/plugin/load/loaded_library.hpp"
 
@@ -16,18 +19,20 @@ inline std::string PartName(const LoadedLibrary& loaded, const char* name, const
   return name;
 }
 
-// Calls add(loaded, part) for each, whose members are those of version 1.3 at least.
+// Calls add(loaded, part) for each, whose members are those of its struct's first version at least.
 template <class Struct>
 void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
               void (*add)(LoadedLibrary&, const Struct&)) {
   const std::string& library = loaded.image->name;
-  if (count > kMostParts || (count > 0 && !all))
+  if (count > kMostParts || (count > 0 && (!all || !IsAligned(all))))
     RefuseDescription(
         library, StrCat("has ", count, " descriptions of a ", what, all ? "" : ", which are null"));
   for (uint64_t i = 0; i < count; ++i) {
-    if (!all[i] || !OPKIT_ABI_HAS(all[i], author))
+    if (!IsReadable(all[i], offsetof(Struct, author) + sizeof(void*)))
       RefuseDescription(library, StrCat("has a ", what, " at ", i,
-                                        " that is null or shorter than version 1.3's"));
+                                        " that is null or shorter than its first version"));
+    if constexpr (requires { all[i]->file; })
+      CheckLibraryTextEnds(library, all[i]->file, "the name of a file");
     if constexpr (requires { all[i]->name; }) PartName(loaded, all[i]->name, what);
     add(loaded, *all[i]);
   }

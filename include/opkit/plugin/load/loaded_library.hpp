@@ -17,6 +17,7 @@ struct LoadedLibrary : RefCounted {
   LibraryImagePtr image;
   std::string path, backend;
   std::vector<FunctionRecord> records;
+  std::vector<std::pair<std::string, const opkit_backend*>> backends;  // that it describes
   std::vector<char> owns;                  // the operator of records[i] is this library's
   std::vector<std::string> gradients;      // of the operators whose gradient is this library's
   bool overrides = false;                  // its kernels come first

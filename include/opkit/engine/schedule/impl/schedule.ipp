@@ -146,7 +146,7 @@ class ScheduleBuilder {
     for (size_t l = 1; l < level_begin.size(); ++l) {
       const int width = level_begin[l];
       out_.max_width_ = (std::max)(out_.max_width_, width);
-      const int width_class = std::bit_width(static_cast<unsigned>(width)) - 1;
+      const int width_class = static_cast<int>(std::bit_width(static_cast<unsigned>(width))) - 1;
       ++out_.width_levels_[width_class];
       out_.width_nodes_[width_class] += width;
       level_begin[l] += level_begin[l - 1];

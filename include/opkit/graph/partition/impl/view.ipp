@@ -70,7 +70,7 @@ OPKIT_INLINE PartitionList<PartitionNode> PartitionNode::control_inputs() const 
   return {view_, std::move(nodes)};
 }
 OPKIT_INLINE bool PartitionNode::is_registered() const {
-  return static_cast<bool>(OpRegistry::Global().FindSchema(op()));
+  return OpRegistry::Global().FindSchema(op()) || detail::IsOperatorOfHost(op());
 }
 OPKIT_INLINE bool PartitionNode::is_taken() const {
   return !view_->taken_.empty() && view_->taken_[detail::Index(index_)] != 0;

@@ -3,6 +3,8 @@
 #ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
+#include <cstring>
+
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/abi/attr_map.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
@@ -25,15 +27,35 @@ inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
          !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
 }
 
+inline constexpr uint64_t kMostStringBytes = uint64_t{1} << 32;  // of a string attribute
+
+OPKIT_INLINE std::string TextOfAbi(const char* text) {
+  const size_t bytes = text ? ::strnlen(text, kMostTextBytes + 1) : 0;
+  if (bytes > kMostTextBytes)
+    Throw(ErrorCode::kInvalidArgument, "a text of a library has more than ", kMostTextBytes,
+          " bytes, or no end: ", std::string(text, 32), "…");
+  return {text ? text : "", bytes};
+}
+
+// Why a struct must not be read; null where it may be.
+template <class Struct>
+const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
+  if (!it) return "is null";
+  if (!IsAligned(it)) return "is not aligned";
+  if (it->size < least_bytes) return "is shorter than version 1.0's";
+  return IsReadable(it, least_bytes) ? nullptr : "says a size that it cannot have";
+}
+
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (!view) return "is null";
-  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (const char* problem = ProblemOfStruct(view, kTensorBytes)) return problem;
   if (view->dtype <= 0 || view->dtype >= kNumDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
   if (view->device_type <= 0)
     return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
   if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  if (!IsAligned(view->shape) || !IsAligned(view->strides))
+    return "has a shape or strides that are not aligned";
   bool is_empty = false;
   for (int i = 0; i < view->rank; ++i) {
     if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
@@ -41,11 +63,15 @@ OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
   }
   int64_t bytes = 0;
   if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
-  return view->data || is_empty ? "" : "has no memory";
+  if (!view->data) return is_empty ? "" : "has no memory";
+  const auto dtype = static_cast<DType>(view->dtype);
+  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype)) / (IsComplex(dtype) ? 2 : 1);
+  return reinterpret_cast<uintptr_t>(view->data) % alignment == 0
+             ? ""
+             : "has memory that is not aligned to its elements";
 }
 OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (!attr) return "is null";
-  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (const char* problem = ProblemOfStruct(attr, kAttrBytes)) return problem;
   if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
     return StrCat("has the type ", attr->type, ", which does not exist");
   if (!attr->name) return "has no name";
@@ -60,8 +86,12 @@ OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
                                                     : static_cast<const void*>(attr->ints);
   if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
     return "has elements that are null";
+  if (reinterpret_cast<uintptr_t>(elements) % 8 != 0 || (is_text && !IsAligned(attr->string_sizes)))
+    return "has elements that are not aligned";
   for (uint64_t i = 0; i < attr->count; ++i) {
     if (is_text && !attr->strings[i]) return "has a null string";
+    if (is_text && attr->string_sizes[i] > kMostStringBytes)
+      return StrCat("has a string of ", attr->string_sizes[i], " bytes");
     if (!is_tensor) continue;
     if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
       return StrCat("has a tensor that ", problem);
@@ -149,13 +179,15 @@ OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
 
 OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Arguments out;
-  if (count > kMostParts || (count > 0 && !attrs))
+  if (count > kMostParts || (count > 0 && (!attrs || !IsAligned(attrs))))
     Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
           attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            IsReadable(attrs[i], kAttrBytes) && attrs[i]->name
+                ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
+                : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
@@ -170,7 +202,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
       else
         values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
     }
-    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
+    out.Set(TextOfAbi(attr.name),
+            Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
   }
   return out;
 }

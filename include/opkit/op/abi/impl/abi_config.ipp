@@ -48,7 +48,7 @@ OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t 
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{g_find_layout(name), {}} : Layout();
+  return name ? Layout{g_find_layout(TextOfAbi(name)), {}} : Layout();
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
@@ -64,13 +64,16 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!OPKIT_ABI_HAS(&config, cost_ns))
+  if (!IsReadable(&config, kConfigBytes))
     Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
-          " bytes, where version 1.3 has ", sizeof config,
+          " bytes, where version 1.3 has ", kConfigBytes,
           "; fill in opkit_config.size with sizeof(opkit_config)");
-  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace))
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
+      !IsAligned(config.inplace))
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
           " pairs in place", config.inplace ? "" : ", which are null");
+  if (!IsAligned(config.input_layouts) || !IsAligned(config.output_layouts))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has layouts that are not aligned");
   KernelConfig read;
   const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
     for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));

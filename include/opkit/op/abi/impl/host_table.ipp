@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "opkit/device/copy.hpp"
 #include "opkit/device/native_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/abi/abi_node.hpp"
 #include "opkit/op/abi/host_table.hpp"
 #include "opkit/op/abi/resource_state.hpp"
+#include "opkit/op/op_registry.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -58,7 +61,15 @@ inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
 
 struct OPKIT_IMAGE_LOCAL HostFunctions {
   static ResourceState& StateOf(const opkit_call* call) {
+    if (!call)
+      Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
     return *static_cast<ResourceState*>(call->context);
+  }
+  // For what a function of the host writes.
+  template <class T>
+  static void RequireRoom(const T* room, const char* what) {
+    if (!room || !IsAligned(room))
+      Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
   }
 
   // Throws the exception that was kept, if any.
@@ -80,17 +91,23 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void SetError(opkit_status, const char* text, uint64_t size) {
     HostError& now = CurrentHostError();
-    now.text.assign(text ? text : "", text ? size : 0);
+    now.text = TextOfSize(text, size);
     now.exception = nullptr;
   }
   static void AddError(const char* text, uint64_t size) {
-    if (text) CurrentHostError().text.append(text, size);
+    CurrentHostError().text += TextOfSize(text, size);
+  }
+  // The text; one whose size cannot be is read to its end.
+  static std::string_view TextOfSize(const char* text, uint64_t size) {
+    if (!text) return {};
+    return {text, size <= kMostTextBytes ? size : ::strnlen(text, kMostTextBytes)};
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
   static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      RequireRoom(memory, "alloc()");
       *memory = nullptr;
       if (bytes < 0)
         Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
@@ -101,7 +118,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
-    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
+        (rank > 0 && (!shape || !IsAligned(shape))))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
             " in operator ", state.op);
     return Shape(Dims(shape, static_cast<size_t>(rank)));
@@ -137,6 +155,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   // Copies as many members as the caller's version has.
   static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
+    RequireRoom(to, "a tensor");
+    if (!IsReadable(to, 0))
+      Throw(ErrorCode::kInvalidArgument, "the room for a tensor says ", to->size,
+            " bytes; fill in opkit_tensor.size with sizeof(opkit_tensor)");
     const uint64_t size = to->size < sizeof from ? to->size : sizeof from;
     std::memcpy(static_cast<void*>(to), &from, size);
     to->size = size;
@@ -202,7 +224,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
-    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(views, kTensorBytes)))
       Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -239,6 +261,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      const std::string name = TextOfAbi(op);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       const bool is_native = call->asynchronous && !state.launch;
       const NativeStreamFunction on_stream =
@@ -246,8 +269,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
       // The stream's thread runs it as on the CPU.
       const Device device = state.launch && state.asynchronous ? Device{} : state.device;
-      IntrusivePtr<InvokedOperator> invoked = Resolve(
-          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
+      IntrusivePtr<InvokedOperator> invoked =
+          Resolve(state, name.c_str(), ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device,
+                  call->stream);
       if (pending && !call->asynchronous && pending->pool.threads() > 1)
         RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
       else if (!call->asynchronous)
@@ -297,7 +321,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                   const opkit_attr* const* attrs, opkit_pending** handle) {
     IntrusivePtr<PendingInvoke> pending;
     const opkit_status made = AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
+      RequireRoom(handle, "invoke_async()");
       *handle = nullptr;
       StateOf(call).RequireFunction("invoke_async");
       pending = MakeIntrusive<PendingInvoke>();
@@ -331,9 +355,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                uint64_t num_outputs, const opkit_tensor* outputs) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (!graph || !g_make_hosted_graph)
-        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
-              graph ? " of no library" : " of null");
+      if (!graph)
+        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op, " of null");
       if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
       const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
       const IntrusivePtr<HostedGraph> ready =
@@ -349,28 +372,39 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
-    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
-             text ? text : "");
+    static_cast<void>(AnswerCaller([&] {
+      WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError,
+               call ? StateOf(call).op : std::string(), TextOfAbi(text));
+    }));
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
+  static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
+  static std::string_view TextOfSpan(const char* name) {
+    return name ? std::string_view(name, ::strnlen(name, kMostTextBytes)) : std::string_view();
+  }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
+    if (!scope) return;
     new (static_cast<void*>(scope)) InvocationScope(
-        InvocationKind::kUserCode, [&] { return SpanNames::OfText(name ? name : ""); });
+        InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
+    if (!scope) return;
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    *identity = ToAbi(CurrentInvocation());
+    if (identity) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
+    if (scope)
+      new (static_cast<void*>(scope)) InvocationScope(
+          InvocationScope::Adopt(identity ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      RequireRoom(completion, "defer()");
       *completion = nullptr;
       state.RequireFunction("defer()");
       if (!state.deferrable)
@@ -390,14 +424,67 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     });
   }
   static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
+    if (!completion) return;
     auto* handle = reinterpret_cast<IntrusivePtr<DeferredRun>*>(completion);
     const IntrusivePtr<DeferredRun> run = *handle;
     delete handle;
     if (status != OPKIT_OK)
-      run->failure = std::make_exception_ptr(
-          Error(CodeOfStatus(status), StrCat("operator ", run->op, " failed after it had returned",
-                                             text && *text ? ": " : "", text ? text : "")));
+      run->failure = std::make_exception_ptr(Error(
+          CodeOfStatus(status),
+          StrCat("operator ", run->op, " failed after it had returned", text && *text ? ": " : "",
+                 text ? std::string(text, ::strnlen(text, kMostTextBytes)) : std::string())));
     run->Arrive();
+  }
+
+  static int32_t HasOperator(const char* op) {
+    bool has = false;
+    static_cast<void>(AnswerCaller(
+        [&] { has = static_cast<bool>(OpRegistry::Global().FindSchema(TextOfAbi(op))); }));
+    return has;
+  }
+  static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
+    return AnswerCaller([&] {
+      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
+      const RegistryUse use;
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      InferenceContext context(def, ins.infos(), outs.infos());
+      const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+      if (const std::string why = schema.Verify(def); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+      schema.Infer(context);
+      for (const auto& [infos, values] :
+           {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
+        ValuesOfAbi::StoreTypes(*infos, values);
+        ValuesOfAbi::StoreShapes(*infos, values);
+      }
+    });
+  }
+
+  static opkit_status Allocate(int32_t device_type, int32_t device_index, int64_t bytes,
+                               void** memory, void** owner) {
+    return AnswerCaller([&] {
+      RequireRoom(memory, "allocate()");
+      RequireRoom(owner, "allocate()");
+      *memory = *owner = nullptr;
+      if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ")");
+      Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
+      *memory = allocator.Allocate(bytes, device_index);
+      *owner = &allocator;
+    });
+  }
+  static void Deallocate(void* owner, void* memory, int64_t bytes) {
+    if (owner) static_cast<Allocator*>(owner)->Deallocate(memory, bytes);
+  }
+
+  static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
+  static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
+    if (!scope) return;
+    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
+    new (static_cast<void*>(scope)) InvocationScope(
+        is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
+          return SpanNames{NameOfSpan(name), NameOfSpan(node)};
+        });
   }
 
   static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
@@ -425,7 +512,13 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &AllocateOutput,
                                      &InvokeAsync,
                                      &Wait,
-                                     &RunGraph};
+                                     &RunGraph,
+                                     &HasOperator,
+                                     &Infer,
+                                     &Allocate,
+                                     &Deallocate,
+                                     &IsProfiling,
+                                     &SpanBegin};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 

@@ -120,13 +120,21 @@ OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name,
   }
 }
 
+OPKIT_INLINE void CheckLibraryTextEnds(const std::string& library, const char* text,
+                                       const Text& what) {
+  if (text && ::strnlen(text, kMostTextBytes + 1) > kMostTextBytes)
+    RefuseDescription(library, StrCat("has ", what, " of more than ", kMostTextBytes,
+                                      " bytes, or without an end"));
+}
+
 // Reads one operator's description, and refuses it where it is wrong.
 class OpImport {
  public:
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (op_.size < kOpBytes)
+    if (!IsAligned(&op_)) Refuse(StrCat("describes operator ", index, " out of alignment"));
+    if (!IsReadable(&op_, kOpBytes))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kOpBytes),
              "fill in opkit_op.size with sizeof(opkit_op)");
@@ -134,9 +142,10 @@ class OpImport {
     FunctionRecord record(new FunctionOpRecord);
     FunctionOpRecord& to = *record;
     to.name = op_.name;
+    Text(op_.file, "a file's name");
     to.file = op_.file ? op_.file : "";
     to.line = op_.line;
-    to.doc = op_.doc ? op_.doc : "";
+    to.doc = Text(op_.doc, "a doc");
     to.library = library_;
     to.flags = op_.flags;
     if (op_.num_kernels == 0 || !op_.kernels)
@@ -165,21 +174,26 @@ class OpImport {
     RefuseDescription(library_, what, mend);
   }
   std::string who() const { return StrCat("operator ", op_.name); }
+  std::string Text(const char* text, const char* what) const {
+    CheckLibraryTextEnds(library_, text, StrCat(who(), " with ", what));
+    return text ? text : "";
+  }
 
   // Refuses a count that is damaged, or an array that is missing.
-  void CheckArray(uint64_t count, const void* array, const char* what) const {
+  template <class T>
+  void CheckArray(uint64_t count, const T* array, const char* what) const {
     if (count > kMostParts)
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
     if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
+    if (!IsAligned(array)) Refuse(StrCat("has ", who(), " whose ", what, " are not aligned"));
   }
   void CheckName(uint64_t index) const {
     constexpr size_t kLongestName = 255;
     if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
-    const std::string_view name = op_.name;
+    const std::string_view name(op_.name, ::strnlen(op_.name, kLongestName + 1));
     if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
-                    "…"),
-             StrCat(kLongestName, " are the most"));
+      Refuse(StrCat("has an operator whose name has more than ", kLongestName, " bytes, ",
+                    name.substr(0, 32), "…"));
     for (const char c : name)
       if (static_cast<unsigned char>(c) <= ' ' || c == 127)
         Refuse(StrCat("has an operator whose name holds the character ",
@@ -188,9 +202,10 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
+    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
+    CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
     if (!kernel->forward)
       Refuse(StrCat("has operator ", op_.name, " without a forward function for ", kernel->device),
              StrCat("REGISTER_OP(", op_.name, ").setForward(f, \"", kernel->device,
@@ -220,7 +235,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!one || one->size < kParameterBytes)
+      if (!IsReadable(one, kParameterBytes))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -238,7 +253,7 @@ class OpImport {
         Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
       auto& to = list.emplace_back();
       to.name = one->name;
-      to.doc = one->doc ? one->doc : "";
+      to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
         for (int dtype = 1; dtype < kNumDTypes; ++dtype)
           if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));

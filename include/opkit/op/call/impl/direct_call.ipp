@@ -144,7 +144,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);
-  if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
+  if (std::string why = registry.WhyUnavailable(kernel); !why.empty())
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
   auto call = std::make_unique<DirectCall>(kernel, schema, def);
   return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,

@@ -27,7 +27,8 @@ OPKIT_INLINE OperatorCall::OperatorCall(const OpSchema& schema, const OperatorDe
   SetOperator(std::move(made), std::move(place));
   const OpRegistry& registry = OpRegistry::Global();
   for (const Kernel* kernel : registry.FindKernels(def_.type(), def_.device().type))
-    selects_ |= kernel->proposes_layouts || registry.BackendRank(kernel->backend) > 0;
+    selects_ |=
+        kernel->proposes_layouts || registry.BackendRank(kernel->backend, kernel->origin) > 0;
   if (selects_) selected_for_.resize(inputs_.size());
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "opkit/core/layout_registry.hpp"
+#include "opkit/op/abi/abi_node.hpp"
 #include "opkit/op/abi/resource_state.hpp"
 #include "opkit/op/function/function_body.hpp"
 #include "opkit/op/function/function_calls.hpp"
@@ -82,8 +83,11 @@ class FunctionStateHandle {
   bool has_direct() const { return direct_; }
   // Calls the state's C function.
   opkit_status CallDirect(const opkit_call* call) const { return direct_(direct_instance_, call); }
-  // The state; null without one, and after the operator that made it is destroyed.
-  IntrusivePtr<StatefulOp> op() const { return state_ ? state_->op : IntrusivePtr<StatefulOp>(); }
+  // Adds the state, if there is one, to `kept`, and the node that it may point into.
+  void KeepIn(RefCountedList& kept) const {
+    if (state_ && state_->op) kept.push_back(state_->op);
+    if (node_) kept.push_back(node_);
+  }
   OpStatus Run(const FunctionNode& node, std::span<const OpTensor> inputs,
                std::span<OpTensor> outputs, OpResource& resource) {
     if (!state_->op)
@@ -111,8 +115,11 @@ class FunctionStateHandle {
     state_->is_shared = true;
     shareable_ = state_.get();
   }
-  static IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
-    const OpContext context{node.op.device(), &node.op.def(), nullptr, node.op.config()};
+  // A library's hook makes a node of its own.
+  IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
+    if (node.record->library.empty()) node_ = MakeIntrusive<AbiNode>(node.op.def());
+    const OpContext context{node.op.device(), &node.op.def(), node_ ? &node_->node() : nullptr,
+                            node.op.config()};
     IntrusivePtr<StatefulOp> made;
     CallFunction(*node.record, "createOpState",
                  [&] { return node.functions.create_state(node.attrs, context, made); });
@@ -131,6 +138,7 @@ class FunctionStateHandle {
     blob->Emplace<FunctionStatePtr>(state_);
   }
 
+  IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
   FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
   // In place of the state's Run, from the second run on: the state takes note of the first.
@@ -598,7 +606,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
       use->late_runs.fetch_add(1, std::memory_order_relaxed);
       deferred.count = &use->late_runs;
     }
-    if (auto op = state_.op()) deferred.kept.push_back(op);
+    state_.KeepIn(deferred.kept);
   }
   // On a stream, work that was issued may still use the memory that the functions allocated.
   OPKIT_COLD void ReleaseMemory() noexcept {

@@ -152,6 +152,10 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
     config.scratch_bytes = FunctionScratch(*record, pass, query.def, query.inputs);
     return std::vector<KernelConfig>{std::move(config)};
   };
+  if (kernel.proposes_layouts && device.fuse)
+    kernel.fuse = [record, place](const FusionQuery& query) {
+      return record->devices[place].fuse(query);
+    };
   UseOperatorCalls();
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
@@ -193,6 +197,10 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   if (record_->Has(OPKIT_OP_EFFECTS) && !record_->Has(OPKIT_OP_KEEPS_STATE)) HasEffects();
   if (record_->Has(OPKIT_OP_SUBGRAPH)) NeedsSubgraph();
   if (record_->abi.cost) Cost();
+  if (record_->abi.test_inputs)
+    schema_->TestInputs([record = record_](DType dtype, uint64_t seed) {
+      return HooksOf(*record)->TestInputs(dtype, seed);
+    });
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
   for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;

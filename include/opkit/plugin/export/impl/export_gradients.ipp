@@ -4,10 +4,10 @@
 
 #include <map>
 
+#include "opkit/op/abi/abi_node.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/plugin/export/export_gradients.hpp"
 #include "opkit/plugin/export/export_operators.hpp"
-#include "opkit/plugin/load/abi_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

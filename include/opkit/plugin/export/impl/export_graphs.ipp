@@ -1,8 +1,9 @@
-// Fills the hooks of plugin/load/abi_node.hpp.
+// Fills the hooks of op/abi/abi_node.hpp and of op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 
+#include "opkit/graph/subgraph.hpp"
+#include "opkit/op/abi/host_inference.hpp"
 #include "opkit/plugin/export/export_graphs.hpp"
-#include "opkit/plugin/load/abi_graph.hpp"
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_

@@ -11,6 +11,7 @@
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/abi/abi_config.hpp"
+#include "opkit/op/abi/abi_node.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/abi/program_host.hpp"
 #include "opkit/op/call/bound_operator.hpp"
@@ -18,7 +19,6 @@
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/gradient/gradient_hook.hpp"
 #include "opkit/plugin/export/export_operators.hpp"
-#include "opkit/plugin/load/abi_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -85,6 +85,151 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
+// Spans of this image in the profile that the host records: those that its operators open in their
+// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Begins or ends with the host's recording.
+  static void Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+  }
+  // The next span of this thread is that of an operator which the host has opened one for already.
+  class Known {
+   public:
+    Known() : outer_(std::exchange(t_is_known, true)) {}
+    Known(const Known&) = delete;
+    ~Known() { t_is_known = outer_; }
+
+   private:
+    const bool outer_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (std::exchange(t_is_known, false) || adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The span gets an identity from the host. Where the two images share the current one, which is
+    // `now`, its parent is that of `now`.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open ones inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local bool t_is_known = false;
+};
+
+// Memory of this image's tensors, by the allocator that the host has when it is asked for.
+class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
+ public:
+  HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
+  const char* name() const override { return own_.name(); }
+
+  // Not where the program exports its symbols and the library has its table of allocators.
+  static void Use() {
+    if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
+    void *memory = nullptr, *owner = nullptr;
+    if (g_host->allocate(OPKIT_CPU, 0, kAlignment, &memory, &owner) != OPKIT_OK) return;
+    g_host->deallocate(owner, memory, kAlignment);
+    if (owner == &GetAllocator(DeviceType::kCPU)) return;
+    constexpr DeviceType kTypes[] = {DeviceType::kCPU, DeviceType::kGPU};
+    alignas(HostMemory) static unsigned char rooms[std::size(kTypes)][sizeof(HostMemory)];
+    static bool used = false;
+    if (std::exchange(used, true)) return;
+    for (size_t i = 0; i < std::size(kTypes); ++i)
+      if (Allocator* const own = Allocators()[kTypes[i]].load())
+        SetAllocator(kTypes[i], new (rooms[i]) HostMemory(kTypes[i], *own));
+  }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    void *memory = nullptr, *owner = nullptr;
+    const opkit_status status =
+        g_host->allocate(static_cast<int32_t>(type_), index, bytes, &memory, &owner);
+    if (status == OPKIT_UNSUPPORTED)  // the host has no such memory
+      memory = own_.Allocate(bytes, index);
+    else if (status == OPKIT_OUT_OF_MEMORY)
+      return nullptr;
+    else if (status != OPKIT_OK)
+      Throw(CodeOfStatus(status), g_host->failure_text());
+    void* none = nullptr;
+    if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
+    try {
+      MutexLock lock(mutex_);
+      others_.emplace_back(memory, owner);
+      ++num_others_;
+      return memory;
+    } catch (...) {  // no memory to note it in
+      Free(owner, memory, bytes);
+      return nullptr;
+    }
+  }
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
+    void* owner = usual_.load();
+    if (num_others_.load() > 0) owner = Forget(data, owner);
+    Free(owner, data, bytes);
+  }
+
+ private:
+  void Free(void* owner, void* memory, int64_t bytes) noexcept {
+    owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
+  }
+  void* Forget(const void* data, void* usual) {
+    MutexLock lock(mutex_);
+    for (auto& one : others_) {
+      if (one.first != data) continue;
+      void* const owner = one.second;
+      one = others_.back();
+      others_.pop_back();
+      if (--num_others_ == 0) std::vector<std::pair<void*, void*>>().swap(others_);
+      return owner;
+    }
+    return usual;
+  }
+
+  const DeviceType type_;
+  Allocator& own_;
+  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
+  Mutex mutex_;                        // of the others
+  std::vector<std::pair<void*, void*>> others_;
+  std::atomic<int64_t> num_others_{0};
+};
+
 // The library's operator behind one operator of the host's, and the tensors that it reads and
 // writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
 // one is bound to a workspace.
@@ -92,7 +237,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
+      : def_(DefinitionOfAbi(node)),
+        registered_(StrCat("registered at ", kernel.Place())),
+        shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     def_.Engine("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
@@ -203,9 +350,24 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
-    if (call_) return call_->Run(inputs_, outputs_);
-    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
-               call->asynchronous);
+    HostSpans::Follow();
+    const HostSpans::Known known;
+    try {
+      if (call_) return call_->Run(inputs_, outputs_);
+      bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+                 call->asynchronous);
+    } catch (const Error& error) {
+      RethrowForHost(error);
+    }
+  }
+  // Without the lines about this operator, of which the host has its own.
+  [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
+    Error told(error.code(), error.message());
+    for (const std::string& line : error.context()) {
+      if (line.starts_with("in operator ") && line.ends_with(registered_)) break;
+      told.AddContext(line);
+    }
+    throw told;
   }
 
   // Copies a result that does not lie in the host's memory there.
@@ -285,6 +447,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   };
 
   OperatorDef def_;
+  const std::string registered_;
   std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
   BoundOperator bound_;             // or
   std::unique_ptr<DirectCall> call_;
@@ -314,6 +477,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
     if (schema.has_cost()) op.cost = &Cost;
+    if (schema.has_test_inputs()) op.test_inputs = &TestInputs;
     op.author = &schema;
   }
   OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
@@ -322,6 +486,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       to.propose = &Propose;
       to.create_for = &CreateFor;
     }
+    if (kernel.fuse) to.fuse = &Fuse;
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
@@ -351,12 +516,37 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
         const AbiConfig abi(config, node->num_inputs, node->num_outputs);
         const opkit_status status = proposals->add(proposals, &abi.config());
         if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
       }
+    });
+  }
+  OPKIT_COLD static opkit_status Fuse(const opkit_kernel* kernel, const opkit_fusion* fusion) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const opkit_node &node = *fusion->node, &next = *fusion->next;
+      const OperatorDef def = DefinitionOfAbi(node), next_def = DefinitionOfAbi(next);
+      const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
+          outs(fusion->outputs, node.num_outputs, true),
+          next_ins(fusion->next_inputs, next.num_inputs, true),
+          next_outs(fusion->next_outputs, next.num_outputs, true);
+      const KernelConfig config = ConfigOfAbi(*fusion->config, node.num_inputs, node.num_outputs),
+                         next_config =
+                             ConfigOfAbi(*fusion->next_config, next.num_inputs, next.num_outputs);
+      const std::optional<FusedNode> made =
+          own.fuse({{def, ins.infos(), outs.infos()},
+                    config,
+                    {next_def, next_ins.infos(), next_outs.infos()},
+                    next_config,
+                    static_cast<size_t>(fusion->read)});
+      if (!made) return;
+      const AbiNode both(made->def);
+      const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
+      const opkit_status status = fusion->fuse(fusion, &both.node(), &chosen.config());
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
     });
   }
   static void Destroy(void* instance) {
@@ -382,72 +572,16 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     });
   }
 
-  // The host's knowledge of values, as this image's inference reads it.
-  class Values {
-   public:
-    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
-      for (uint64_t i = 0; i < count; ++i) {
-        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
-        if (!with_shapes) {
-          info.shape = {};
-          continue;
-        }
-        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
-        if (!value.constant) continue;
-        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
-      }
-    }
-    const std::vector<TensorInfo>& infos() const { return infos_; }
-
-   private:
-    // The standard one for a layout that only the host knows.
-    static Layout KnownLayout(const char* name) {
-      if (g_registered_layouts)
-        for (const RegisteredLayout& known : g_registered_layouts())
-          if (known.name == name) return Layout{known.id, {}};
-      return {};
-    }
-    std::vector<TensorInfo> infos_;
-    std::list<Tensor> constants_;  // that infos_ point to
-  };
-  static int64_t NumberOf(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
-    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
-    return number && *number >= 0 ? -2 - *number : -1;
-  }
-
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                     opkit_value* outputs, bool types, bool with_shapes) {
     OperatorDef def = DefinitionOfAbi(*node);
-    const Values ins(inputs, node->num_inputs, with_shapes);
-    const Values outs(outputs, node->num_outputs, with_shapes);
+    const ValuesOfAbi ins(inputs, node->num_inputs, with_shapes);
+    const ValuesOfAbi outs(outputs, node->num_outputs, with_shapes);
     InferenceContext context(def, ins.infos(), outs.infos());
     schema.Infer(context);
-    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
-      for (size_t i = 0; i < infos.size(); ++i)
-        types ? StoreType(infos[i], *opkit_value_at(values, i))
-              : StoreShape(infos[i], *opkit_value_at(values, i));
-    };
-    store(context.inputs(), inputs);
-    store(context.outputs(), outputs);
-  }
-  static void StoreType(const TensorInfo& info, opkit_value& value) {
-    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
-  }
-  static void StoreShape(const TensorInfo& info, opkit_value& value) {
-    if (!info.shape.has_rank()) return;
-    if (info.shape.rank() > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
-            " are the most");
-    const bool same_rank = value.rank == info.shape.rank();
-    value.rank = info.shape.rank();
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = NumberOf(info.shape[axis]);
-      if (extent != -1 || !same_rank) value.dims[axis] = extent;
-    }
+    for (const auto& [infos, values] :
+         {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
+      types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
   // Wrong shapes are for infer_shape to report.
   static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
@@ -486,12 +620,22 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                       const opkit_value* inputs, const opkit_value* outputs,
                                       opkit_cost* cost) {
     return GuardedCall([&] {
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
       cost->flops = said.flops;
       cost->bytes_read = said.bytes_read;
       cost->bytes_written = said.bytes_written;
       cost->params_bytes = said.params_bytes;
+    });
+  }
+  OPKIT_COLD static opkit_status TestInputs(const opkit_op* op, int32_t dtype, uint64_t seed,
+                                            const opkit_test_inputs* inputs) {
+    return GuardedCall([&] {
+      for (const Tensor& one : SchemaOf(op).MakeTestInputs(static_cast<DType>(dtype), seed)) {
+        const AbiAttributes tensor(Arguments{{"input", one}});
+        const opkit_status status = inputs->add(inputs, (*tensor.data())->tensors[0]);
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
     });
   }
   // The largest scratch among the first configurations that the device's kernels propose in
@@ -502,7 +646,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true);
       std::optional<std::vector<TensorInfo>> outs;
       for (const Kernel* kernel :
            OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
@@ -571,9 +715,44 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
+// What the library says of a backend of its kernels.
+struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
+  explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.rank = OpRegistry::Global().BackendRank(name);
+    if (OpRegistry::Global().HasAvailability(name)) abi.available = &Available;
+    abi.author = this;
+  }
+  static opkit_status Available(const opkit_backend* backend) {
+    return GuardedCall([&] {
+      Kernel kernel;
+      kernel.backend = static_cast<const ExportedBackend*>(backend->author)->name;
+      if (std::string why = OpRegistry::Global().WhyUnavailable(kernel); !why.empty())
+        return OpStatus::Failure(why);
+      return OpStatus();
+    });
+  }
+
+  const std::string name;
+  opkit_backend abi{};
+};
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void AddBackends(const std::vector<FunctionRecord>& records,
+                                                     LibraryContents& contents) {
+  std::vector<std::string> names;
+  for (const FunctionRecord& record : records)
+    for (const FunctionDevice& device : record->devices)
+      if (!device.backend.empty() && !Contains(names, device.backend)) {
+        names.push_back(device.backend);
+        AddExported<ExportedBackend>(contents, contents.backends, device.backend);
+      }
+}
+
 OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
   static const ExportedRegistries registries;
+  HostMemory::Use();
+  HostSpans::Use();
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();
@@ -583,6 +762,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
     const OpSchema& schema = OpRegistry::Global().GetSchema(name);
     if (!schema.is_internal()) records.push_back(ReadSchema(schema));
   }
+  AddBackends(records, contents);
   g_export_threads.described = true;
 }
 

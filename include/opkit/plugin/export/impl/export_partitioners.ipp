@@ -6,11 +6,12 @@
 #include <memory>
 #include <optional>
 
+#include "opkit/graph/abi_graph.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
+#include "opkit/op/abi/host_inference.hpp"
 #include "opkit/op/function/answered_fail.hpp"
 #include "opkit/plugin/export/export_partitioners.hpp"
-#include "opkit/plugin/load/abi_graph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

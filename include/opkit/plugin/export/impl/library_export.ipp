@@ -258,6 +258,7 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
     contents.devices.clear();
     contents.partitioners = contents.own_partitioner_pointers;
     contents.passes.clear();
+    contents.backends.clear();
     if (contents.add_layouts) contents.add_layouts(contents);
     if (contents.add_partitioners) contents.add_partitioners(contents);
     if (contents.add_registered) contents.add_registered(records);
@@ -290,6 +291,8 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
   tell(contents.devices, library.num_devices, library.devices);
   tell(contents.partitioners, library.num_partitioners, library.partitioners);
   tell(contents.passes, library.num_passes, library.passes);
+  tell(contents.backends, library.num_backends, library.backends);
+  library.own_version = contents.own_version;
   return &library;
 }
 

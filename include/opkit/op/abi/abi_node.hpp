@@ -1,25 +1,52 @@
-// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
-// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to functions of an
+// operator. For definitions. The graphs that nodes carry are in graph/abi_graph.hpp.
+#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
+#define OPKIT_OP_ABI_ABI_NODE_HPP_
+
+#include <list>
 
 #include "opkit/base/hook.hpp"
+#include "opkit/base/interned_names.hpp"
 #include "opkit/core/layout_hooks.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/abi/program_host.hpp"
 #include "opkit/op/inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// Filled by graph/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
 // pointers, and copies one.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
                                              std::vector<const opkit_graph*>&)>
-    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+    g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/graph.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
     g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
 
-inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
+// Numbers of symbols. A host's are those of interned names, so that the graph around a node and the
+// one that it carries agree. In a library a symbol is called by its number, "s12".
+inline constexpr const char* kAbiSymbol = "s";
+OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
+  if (dim.is_known()) return dim.value();
+  if (!dim.is_symbol()) return -1;
+  const std::string& name = dim.symbol();
+  if (!IsLoadedLibrary()) return -1 - int64_t{InternName(name)};
+  if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
+  int64_t number = 0;
+  for (const char c : std::string_view(name).substr(1)) {
+    if (c < '0' || c > '9' || number > UINT32_MAX) return -1;
+    number = 10 * number + (c - '0');
+  }
+  return -2 - number;
+}
+OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
+  if (extent >= 0) return Dim(extent);
+  if (extent == -1) return {};
+  if (IsLoadedLibrary()) return Sym(StrCat(kAbiSymbol, -2 - extent));
+  const int64_t number = extent < -int64_t{UINT32_MAX} ? 0 : -1 - extent;
+  const std::string name = InternedName(static_cast<uint32_t>(number));
+  return name.empty() ? Dim() : Sym(name);
+}
 
 // An opkit_node, and the data that it points to.
 class AbiNode : public RefCounted {
@@ -65,7 +92,7 @@ class AbiNode : public RefCounted {
 // Knowledge of values as an array of opkit_value, which a library refines.
 class AbiValues {
  public:
-  // Symbols have a number each in `symbols`, which inputs and outputs share.
+  // `symbols` gathers those of inputs and outputs: an answer may name no others.
   AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
       : symbols_(symbols), values_(infos.size()) {
     for (size_t i = 0; i < infos.size(); ++i) {
@@ -82,7 +109,11 @@ class AbiValues {
         Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
               " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
       value.rank = info.shape.rank();
-      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const Dim& dim = info.shape[axis];
+        value.dims[axis] = AbiExtent(dim);
+        if (dim.is_symbol()) symbols_.push_back(dim.symbol());
+      }
     }
   }
   AbiValues(const AbiValues&) = delete;
@@ -108,25 +139,19 @@ class AbiValues {
     std::vector<Dim> dims;
     for (int axis = 0; axis < value.rank; ++axis) {
       const int64_t extent = value.dims[axis];
-      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
-      if (extent < -1 && symbol >= symbols_.size())
+      dims.push_back(DimOfAbi(extent));
+      if (extent < -1 && !IsKnownSymbol(dims.back()))
         Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
               what, " ", i, "; -1 is unknown");
-      dims.push_back(extent >= 0    ? Dim(extent)
-                     : extent == -1 ? Dim()
-                                    : Sym(symbols_[Index(symbol)]));
     }
     return SymbolicShape(std::move(dims));
   }
 
  private:
-  int64_t Number(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    if (!dim.is_symbol()) return -1;
-    for (size_t i = 0; i < symbols_.size(); ++i)
-      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
-    symbols_.push_back(dim.symbol());
-    return -1 - static_cast<int64_t>(symbols_.size());
+  bool IsKnownSymbol(const Dim& dim) const {
+    for (const std::string& symbol : symbols_)
+      if (dim.is_symbol() && dim.symbol() == symbol) return true;
+    return false;
   }
 
   std::vector<std::string>& symbols_;
@@ -137,61 +162,121 @@ class AbiValues {
 // Names that a library hands over.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && !names))
+  if (count > most || (count > 0 && (!names || !IsAligned(names))))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i)
+  std::vector<std::string> read;
+  for (uint64_t i = 0; i < count; ++i) {
     if (!names[i])
       Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
-  return {names, names + count};
+    read.push_back(TextOfAbi(names[i]));
+  }
+  return read;
 }
 
-// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for a struct that is no node.
+// Copies everything. Error (kInvalidArgument) for a struct that is no node.
 inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && !node.graphs))
+  if (!IsReadable(&node, kNodeBytes) || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && (!node.graphs || !IsAligned(node.graphs))))
     Throw(ErrorCode::kInvalidArgument,
           "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
           "too many");
-  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+  OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
-  if (node.name) def.Name(node.name);
+  if (node.name) def.Name(TextOfAbi(node.name));
   if (OPKIT_ABI_HAS(&node, is_gradient)) {
     for (std::string& name :
          NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
       def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(node.backend);
+    if (node.backend) def.Engine(TextOfAbi(node.backend));
     def.IsGradientOp(node.is_gradient != 0);
   }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
-      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
+    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
             " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
+    def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
   }
   return def;
 }
 
-// A dtype and shape as the other side knows them. Symbols have names by their numbers.
+// A dtype and shape as the other side knows them. What this image has no number for is unknown, and
+// of a library an Error (kInvalidArgument).
 inline TensorInfo InfoOfAbi(const opkit_value& value) {
   TensorInfo info;
+  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+       value.rank > OPKIT_MAX_RANK) &&
+      !IsLoadedLibrary())
+    Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
+          " and the rank ", value.rank);
   if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
   if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
   std::vector<Dim> dims;
-  for (int axis = 0; axis < value.rank; ++axis) {
-    const int64_t extent = value.dims[axis];
-    dims.push_back(extent >= 0    ? Dim(extent)
-                   : extent == -1 ? Dim()
-                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
-  }
+  for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
   info.shape = SymbolicShape(std::move(dims));
   return info;
 }
 
+// The other side's array of values, as this image's inference reads it, and what that says of them
+// written back. Error (kInvalidArgument) for an array that is none.
+class ValuesOfAbi {
+ public:
+  ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
+    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+      Throw(ErrorCode::kInvalidArgument, "a library has ", count,
+            " values that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+      if (!with_shapes) {
+        info.shape = {};
+        continue;
+      }
+      if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
+      if (value.constant) info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
+    }
+  }
+  ValuesOfAbi(const ValuesOfAbi&) = delete;
+  const std::vector<TensorInfo>& infos() const { return infos_; }
+
+  static void StoreTypes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].dtype != DType::kUndefined)
+        opkit_value_at(values, i)->dtype = static_cast<int32_t>(infos[i].dtype);
+  }
+  static void StoreShapes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const SymbolicShape& shape = infos[i].shape;
+      if (!shape.has_rank()) continue;
+      if (shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
+              " are the most");
+      opkit_value& value = *opkit_value_at(values, i);
+      const bool same_rank = value.rank == shape.rank();
+      value.rank = shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const int64_t extent = AbiExtent(shape[axis]);
+        if (extent != -1 || !same_rank) value.dims[axis] = extent;
+      }
+    }
+  }
+
+ private:
+  // The standard one for a layout that only the other side knows.
+  static Layout KnownLayout(const char* its_name) {
+    const std::string name = TextOfAbi(its_name);
+    if (g_registered_layouts)
+      for (const RegisteredLayout& known : g_registered_layouts())
+        if (known.name == name) return Layout{known.id, {}};
+    return {};
+  }
+  std::vector<TensorInfo> infos_;
+  std::list<Tensor> constants_;  // that infos_ point to
+};
+
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_

@@ -1,23 +1,23 @@
-// Graphs, as opkit_abi.h passes them to a library, by themselves and carried by nodes. For the
-// definitions of plugin/.
-#ifndef OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
-#define OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+// Graphs, as opkit_abi.h passes them to a library or to an operator of functions, by themselves and
+// carried by nodes. For definitions.
+#ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
+#define OPKIT_GRAPH_ABI_GRAPH_HPP_
 
 #include <map>
 #include <optional>
 
 #include "opkit/base/function_ref.hpp"
+#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/subgraph.hpp"
-#include "opkit/plugin/load/abi_node.hpp"
+#include "opkit/op/abi/abi_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
 
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
-// do not cross.
+// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: what
+// the graph declares of its inputs.
 struct AbiGraph : RefCounted {
   explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
                     const GraphTypes* types = nullptr)
@@ -47,7 +47,12 @@ struct AbiGraph : RefCounted {
     view.constants = (*constants->data())->tensors;
     view.num_nodes = node_pointers.size();
     view.nodes = node_pointers.data();
-    if (types) AddTypes(graph_view, *types);
+    if (types)
+      for (int value = 0; value < graph_view.num_values(); ++value)
+        AddType(graph_view.name(value), (*types)[value]);
+    else
+      for (const GraphInput& input : graph.inputs()) AddType(input.name, input.info);
+    ShowTypes();
   }
 
   std::string name;
@@ -60,23 +65,23 @@ struct AbiGraph : RefCounted {
   opkit_graph view{};
 
  private:
-  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
-    std::vector<TensorInfo> infos;
-    for (int value = 0; value < graph_view.num_values(); ++value) {
-      value_names_.push_back(graph_view.name(value));
-      TensorInfo& info = infos.emplace_back(types[value]);
-      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
-    }
+  void AddType(const std::string& value, TensorInfo info) {
+    if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
+    value_names_.push_back(value);
+    infos_.push_back(std::move(info));
+  }
+  void ShowTypes() {
     for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
-    values_.emplace(infos, symbols_);
-    for (size_t i = 0; i < infos.size(); ++i)
-      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
+    values_.emplace(infos_, symbols_);
+    for (size_t i = 0; i < infos_.size(); ++i)
+      if (infos_[i].constant) values_->SetConstant(i, *infos_[i].constant);
     view.num_values = value_pointers_.size();
     view.value_names = value_pointers_.data();
     view.values = values_->data();
   }
 
   std::vector<std::string> symbols_, value_names_;
+  std::vector<TensorInfo> infos_;
   std::vector<const char*> value_pointers_;
   std::optional<AbiValues> values_;
 };
@@ -102,14 +107,20 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
 // told. Error (kInvalidArgument) for a struct that is no graph.
 inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
-  const char* const what = from.name ? from.name : "";
-  if (from.size < kGraphBytes)
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
+  if (!IsReadable(&from, kGraphBytes))
+    Throw(ErrorCode::kInvalidArgument, "a graph is shorter than version 1.0's");
+  const std::string what = TextOfAbi(from.name);
   Graph graph;
-  std::map<std::string_view, const opkit_value*> known;
-  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
-    for (uint64_t i = 0; i < from.num_values; ++i)
-      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
+  std::map<std::string, const opkit_value*> known;
+  if (OPKIT_ABI_HAS(&from, values) && from.num_values > 0) {
+    if (!IsReadable(from.values, kValueBytes))
+      Throw(ErrorCode::kInvalidArgument, "the values of graph ", what,
+            " are null or shorter than version 1.0's");
+    uint64_t i = 0;
+    for (std::string& value :
+         NamesOfAbi(from.value_names, from.num_values, "graph values", kMostNodes))
+      known.emplace(std::move(value), opkit_value_at(const_cast<opkit_value*>(from.values), i++));
+  }
   for (const std::string& input :
        NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
     const auto value = known.find(input);
@@ -120,6 +131,8 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
   }
   const auto constants =
       NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
+  if (!IsAligned(from.constants))
+    Throw(ErrorCode::kInvalidArgument, "the constants of graph ", what, " are not aligned");
   for (size_t i = 0; i < constants.size(); ++i) {
     if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
         !problem.empty())
@@ -127,7 +140,8 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
             problem);
     graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
   }
-  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
+  if (from.num_nodes > kMostNodes ||
+      (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
     Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
   for (uint64_t i = 0; i < from.num_nodes; ++i) {
@@ -140,14 +154,8 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
     graph.AddOutput(std::move(output));
   return graph;
 }
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
-}
-
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
-    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+#endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
