@@ -39,8 +39,7 @@ class ForeignValues {
       return;
     Tensor target = to;  // the same memory
     const auto bytes = static_cast<size_t>(to.nbytes());
-    if (!to.layout().is_standard())
-      ConvertLayoutTo(found->second, target);
+    if (!to.layout().is_standard()) ConvertLayoutTo(found->second, target);
     // A view of a value that others read at this moment has the same bytes already.
     else if (bytes > 0 && std::memcmp(to.raw_data(), found->second.raw_data(), bytes) != 0)
       std::memcpy(target.raw_mutable_data(), found->second.raw_data(), bytes);
