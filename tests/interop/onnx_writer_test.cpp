@@ -303,6 +303,7 @@ TEST_CASE("Bodies share constants with the graph around, and make no name twice"
   CHECK(inner.FindConstant("w")->storage() == back.FindConstant("w")->storage());
   REQUIRE(inner.num_nodes() == 2);
   CHECK(inner.node(0).inputs() == Strings{"i", "x", "w", "k"});
+  REQUIRE(inner.FindConstant("k"));
   CHECK(inner.FindConstant("k")->data<float>()[0] == 2);
   CHECK(inner.node(1).type() == "Identity");
   CHECK(inner.node(1).inputs() == Strings{"w"});
