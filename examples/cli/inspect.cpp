@@ -41,6 +41,18 @@ std::string About(const OnnxModel& model, const Plan& plan, const std::string& p
   return out;
 }
 
+std::string OutputTypes(const Plan& plan, const OperatorDef& def) {
+  std::string types;
+  for (const std::string& output : def.outputs())
+    if (!output.empty()) types += (types.empty() ? "" : " ") + ToString(plan.type(output));
+  return types;
+}
+// The node without its operator.
+std::string ValuesOf(const OperatorDef& def) {
+  const std::string text = ToString(def);
+  return Printable(text.substr(std::min(text.size(), def.type().size() + 1)));
+}
+
 // What the model says of its inputs, and with which shapes the rest was found.
 std::string Interface(const Graph& graph, const Plan& plan) {
   Table table("lll");
@@ -56,6 +68,17 @@ std::string Interface(const Graph& graph, const Plan& plan) {
   return out + Heading("outputs") + outputs.Format(false, stdout);
 }
 
+// Of a plan whose shapes are open: which kernels run, and what that costs, depends on them.
+std::string OpenNodes(const Plan& plan) {
+  Table table("rlll");
+  table.Add({"node", "operator", "output", "values"});
+  for (int node = 0; node < plan.graph().num_nodes(); ++node) {
+    const OperatorDef& def = plan.graph().node(node);
+    table.Add({StrCat(node), def.type(), Printable(OutputTypes(plan, def)), ValuesOf(def)});
+  }
+  return Heading("nodes") + table.Format(true, stdout);
+}
+
 std::string Nodes(const Plan& plan) {
   const Graph& graph = plan.graph();
   Table table("rlllrrl");
@@ -68,13 +91,9 @@ std::string Nodes(const Plan& plan) {
         static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
     flops += static_cast<double>(cost.flops);
     moved += bytes;
-    std::string types;
-    for (const std::string& output : def.outputs())
-      if (!output.empty()) types += (types.empty() ? "" : " ") + ToString(plan.type(output));
-    const std::string values = ToString(def);
-    table.Add({StrCat(node), def.type(), plan.choice(node).kernel->backend, Printable(types),
-               Fixed(static_cast<double>(cost.flops) * 1e-6, 3), Fixed(bytes / 1024, 1),
-               Printable(values.substr(std::min(values.size(), def.type().size() + 1)))});
+    table.Add({StrCat(node), def.type(), plan.choice(node).kernel->backend,
+               Printable(OutputTypes(plan, def)), Fixed(static_cast<double>(cost.flops) * 1e-6, 3),
+               Fixed(bytes / 1024, 1), ValuesOf(def)});
   }
   std::string out =
       Heading("nodes") + table.Format(true, stdout) +
@@ -99,10 +118,44 @@ std::string Memory(const Plan& plan) {
 
 constexpr const char* kNothingToDraw = "no value lies in memory between nodes";
 
+bool IsOpen(const std::vector<GraphInput>& shapes) {
+  for (const GraphInput& input : shapes)
+    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known()) return true;
+  return false;
+}
+
+// The plan for extents of 1 where neither the model nor the command line says them. Where these
+// cannot be 1, the plan for any extents, and `why`.
+Plan PlanToInspect(const Graph& graph, const ModelOptions& options, std::string* why) {
+  const std::vector<GraphInput> known = KnownShapes(graph, options);
+  if (!IsOpen(known)) return MakePlan(graph, known, options);
+  try {
+    return MakePlan(graph, ChooseShapes(graph, options), options);
+  } catch (const Failure& failure) {
+    if (failure.code() != ExitCode::kBadInput) throw;
+    *why = failure.what();
+    return MakePlan(graph, known, options);
+  }
+}
+
 void Inspect(InspectCommand& command) {
   const OnnxModel model = LoadModel(command.model);
-  const Plan plan = MakePlan(model.graph, ChooseShapes(model.graph, command.model), command.model);
-  if (!command.dot.empty()) WriteFile(command.dot, ToDot(plan));
+  std::string why_open;
+  const Plan plan = PlanToInspect(model.graph, command.model, &why_open);
+  if (!command.dot.empty())
+    WriteFile(command.dot, plan.has_shapes() ? ToDot(plan) : ToDot(plan.graph(), plan.types()));
+  if (!why_open.empty()) {
+    if (!command.svg.empty())
+      throw Failure(ExitCode::kBadInput, "there is no memory plan to draw: " + why_open,
+                    "give --shape NAME=1x3x48x320");
+    if (command.dot == "-") return;
+    return WriteFile("-",
+                     About(model, plan, command.model.path) + Interface(model.graph, plan) +
+                         OpenNodes(plan) +
+                         "\nThe extents that the model leaves open cannot all be 1; give --shape "
+                         "NAME=1x3x48x320 for backends, costs and memory:\n  " +
+                         Printable(why_open) + "\n");
+  }
   if (!command.svg.empty() && plan.memory().arena_bytes > 0) {
     WriteFile(command.svg, DrawMemory(plan));
   } else if (command.svg == "-") {

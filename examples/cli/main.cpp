@@ -23,11 +23,13 @@ constexpr const char* kFooter = R"(Examples:
   opkit trace diff before.json after.json          which operators got slower
   opkit partition model.onnx --partition my_prop   what another runtime takes
   opkit run model.onnx --random --library libmy_ops.so
+  opkit compare model.onnx --random --with reference   which node computes wrongly
 
 Exit codes:
   0  done
   1  a run failed: an operator reported an error, a check found something,
-     memory ran out, or an operator is slower than --fail-above allows
+     memory ran out, an operator is slower than --fail-above allows, or
+     opkit compare found a difference
   2  the command line is wrong
   3  a file cannot be read or written, or is not what it should be
   4  the model cannot be run: an operator or opset that is not supported, or no
@@ -110,6 +112,7 @@ int Main(int argc, char** argv) {
   AddCheckCommand(program);
   AddTraceCommand(program);
   AddPartitionCommand(program);
+  AddCompareCommand(program);
   try {
     Run(program, argc, argv);
     return 0;

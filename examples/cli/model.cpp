@@ -66,6 +66,20 @@ class InputResolver {
 
   bool has_tensor(size_t i) const { return tensors_[i].initialized(); }
   const Tensor& tensor(size_t i) const { return tensors_[i]; }
+  // As open as the model leaves what is not known otherwise.
+  GraphInput Known(size_t i) const {
+    GraphInput out = graph_.inputs()[i];
+    if (shapes_[i]) {
+      out.info.shape = *shapes_[i];
+    } else if (out.info.shape.has_rank()) {
+      std::vector<Dim> dims = out.info.shape.dims();
+      for (Dim& dim : dims)
+        if (const Binding* known = dim.is_symbol() ? Find(dim.symbol()) : nullptr)
+          dim = Dim(known->extent);
+      out.info.shape = SymbolicShape(std::move(dims));
+    }
+    return out;
+  }
   // With 1 for what is not known otherwise.
   GraphInput Resolve(size_t i) const {
     const GraphInput& input = graph_.inputs()[i];
@@ -300,19 +314,7 @@ OnnxModel LoadModel(ModelOptions& options) {
   });
   LoadLibraries(options.libraries);
   CheckPartitioners(options.partition);
-  FailWith(ExitCode::kUsage, "", [&] {
-    const BackendPreference& allowed = detail::AllowedBackends();
-    for (const std::string& backend : allowed)
-      if (const std::string why = OpRegistry::Global().WhyNoBackend(backend); !why.empty())
-        Throw(ErrorCode::kNotFound, "the environment's OPKIT_BACKENDS: ", why);
-    for (const std::string& backend : options.backends) {
-      OpRegistry::Global().CheckBackend(backend);
-      if (!allowed.empty() && std::ranges::count(allowed, backend) == 0)
-        Throw(ErrorCode::kInvalidArgument, "--backends names '", backend,
-              "', which the environment's OPKIT_BACKENDS does not allow");
-    }
-    SetGlobalEnginePref(DeviceType::kCPU, options.backends);
-  });
+  PreferBackends(options.backends, "--backends");
   FailWith(ExitCode::kBadFile, "", [&] { return MapFile(options.path); });
   try {
     return LoadOnnxModel(options.path,
@@ -330,6 +332,22 @@ OnnxModel LoadModel(ModelOptions& options) {
     throw Failure(ExitCode::kBadModel, what + AllUnknown(types),
                   "'opkit ops' lists the operators, --library FILE.so adds those of a library");
   }
+}
+
+void PreferBackends(const std::vector<std::string>& backends, const std::string& option) {
+  FailWith(ExitCode::kUsage, "", [&] {
+    const BackendPreference& allowed = detail::AllowedBackends();
+    for (const std::string& backend : allowed)
+      if (const std::string why = OpRegistry::Global().WhyNoBackend(backend); !why.empty())
+        Throw(ErrorCode::kNotFound, "the environment's OPKIT_BACKENDS: ", why);
+    for (const std::string& backend : backends) {
+      OpRegistry::Global().CheckBackend(backend);
+      if (!allowed.empty() && std::ranges::count(allowed, backend) == 0)
+        Throw(ErrorCode::kInvalidArgument, option, " names '", backend,
+              "', which the environment's OPKIT_BACKENDS does not allow");
+    }
+    SetGlobalEnginePref(DeviceType::kCPU, backends);
+  });
 }
 
 std::vector<NamedTensor> MakeInputs(const Graph& graph, const ModelOptions& options, bool random) {
@@ -364,6 +382,12 @@ std::vector<GraphInput> ChooseShapes(const Graph& graph, const ModelOptions& opt
   for (size_t i = 0; i < graph.inputs().size(); ++i) out.push_back(resolver.Resolve(i));
   return out;
 }
+std::vector<GraphInput> KnownShapes(const Graph& graph, const ModelOptions& options) {
+  const InputResolver resolver(graph, options);
+  std::vector<GraphInput> out;
+  for (size_t i = 0; i < graph.inputs().size(); ++i) out.push_back(resolver.Known(i));
+  return out;
+}
 std::vector<GraphInput> ShapesOf(const std::vector<NamedTensor>& inputs) {
   std::vector<GraphInput> out;
   for (const NamedTensor& input : inputs)
@@ -395,7 +419,7 @@ Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
         return ParseSelection(BytesOf(file));
       });
     const Plan plan = Compile(WithShapes(graph, inputs), plan_options);
-    if (!options.backends.empty()) CheckBackends(plan, options);
+    if (!options.backends.empty() && plan.has_shapes()) CheckBackends(plan, options);
     return plan;
   } catch (const Error& error) {
     if (!AreInputsWrong(graph, inputs))
@@ -403,9 +427,10 @@ Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
     std::string shapes;
     for (const GraphInput& input : inputs)
       shapes += StrCat(shapes.empty() ? "" : ", ", input.name, " ", ToString(input.info));
-    throw Failure(CodeOf(error, ExitCode::kBadInput),
-                  Describe(error) + "; with the inputs " + shapes,
-                  "--shape and --input say their shapes");
+    throw Failure(
+        CodeOf(error, ExitCode::kBadInput), Describe(error) + "; with the inputs " + shapes,
+        "--shape and --input say their shapes; without them what the model leaves open is "
+        "1");
   }
 }
 

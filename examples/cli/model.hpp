@@ -37,6 +37,9 @@ void AddInputOptions(CLI::App& app, ModelOptions* options);
 
 // Loads the libraries, sets threads and backends for the process, and reads the file.
 opkit::OnnxModel LoadModel(ModelOptions& options);
+// Has plans from now on prefer these backends; `option` names them in a Failure (kUsage) for one
+// that is not there or not allowed.
+void PreferBackends(const std::vector<std::string>& backends, const std::string& option);
 
 // Tensors for the inputs: those of --input, checked against what the model says; the others random
 // (numbers in [0, 1), integers 0 or 1) where `random` allows it. Extents that the model leaves open
@@ -45,12 +48,15 @@ std::vector<opkit::NamedTensor> MakeInputs(const opkit::Graph& graph, const Mode
                                            bool random);
 // The dtypes and shapes alone that MakeInputs would choose.
 std::vector<opkit::GraphInput> ChooseShapes(const opkit::Graph& graph, const ModelOptions& options);
+// The same, with what is not said left as open as it is in the model.
+std::vector<opkit::GraphInput> KnownShapes(const opkit::Graph& graph, const ModelOptions& options);
 std::vector<opkit::GraphInput> ShapesOf(const std::vector<opkit::NamedTensor>& inputs);
 
 // The graph for inputs of these shapes alone.
 opkit::Graph WithShapes(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs);
-// The plan for inputs of these shapes, all nodes on the backends that were asked for. `report`, if
-// given, is filled in with what partitioners took.
+// The plan for inputs of these shapes, all nodes on the backends that were asked for; where shapes
+// are open the backends are not checked. `report`, if given, is filled in with what partitioners
+// took.
 opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs,
                      const ModelOptions& options, opkit::PartitionReport* report = nullptr);
 

@@ -29,6 +29,18 @@ inline CLI::Validator WholeNumber(int64_t lowest,
   return CLI::Validator(check, "");
 }
 
+// A number of 0 or more.
+inline CLI::Validator NotNegative() {
+  const auto check = [](const std::string& text) -> std::string {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    if (is_number && value >= 0 && value <= std::numeric_limits<double>::max()) return {};
+    return "expected a number of 0 or more, found '" + text + "'";
+  };
+  return CLI::Validator(check, "");
+}
+
 // Seconds, above 0 and at most a million.
 inline CLI::Validator Seconds() {
   const auto check = [](const std::string& text) -> std::string {

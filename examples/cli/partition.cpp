@@ -65,7 +65,7 @@ void PartitionModel(PartitionCommand& command) {
     throw Failure(ExitCode::kUsage, "expected --partition NAME",
                   StrCat("there are ", PartitionerRegistry::Global().Names()));
   const OnnxModel model = LoadModel(command.model);
-  const auto shapes = ChooseShapes(model.graph, command.model);
+  const auto shapes = KnownShapes(model.graph, command.model);
   PartitionReport report;
   std::string graph;
   if (command.dry_run) {
@@ -77,7 +77,12 @@ void PartitionModel(PartitionCommand& command) {
   } else {
     const Plan plan = MakePlan(model.graph, shapes, command.model, &report);
     if (command.output.ends_with(".onnx"))
-      FailWith(ExitCode::kBadModel, "", [&] { return graph = ToOnnx(plan.graph()); });
+      FailWith(ExitCode::kBadModel, "", [&] {
+        OnnxWriteOptions options;
+        for (const OnnxOpset& opset : model.opsets)
+          if (!opset.domain.empty() && opset.version > 0) options.domain_versions.push_back(opset);
+        return graph = ToOnnx(plan.graph(), options);
+      });
     else if (!command.output.empty())
       graph = SaveGraphJson(plan.graph());
   }
@@ -148,6 +153,7 @@ void AddPartitionCommand(CLI::App& program) {
   app->footer(
       "Options of every partitioner: exclude_ops=NAME,... exclude_nodes=NAME,... min_size=N\n"
       "max_size=N max_subgraphs=N require_all=true see_taken=true accept_if_faster=true\n"
+      "accept_if_faster measures, and needs --shape where the model leaves extents open.\n"
       "by_operator, which the program has itself, takes the operators of ops=NAME,...\n\n"
       "Examples:\n"
       "  opkit partition model.onnx --partition by_operator --option ops=Conv,Relu\n"

@@ -1,5 +1,6 @@
 // opkit run: a model on .npy files, or on random numbers, into .npy files.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "file.hpp"
 #include "model.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/graph/debug/run_values.hpp"
 #include "opkit/graph/partition/report.hpp"
 #include "opkit/graph/run_profile.hpp"
 #include "opkit/interop/npy.hpp"
@@ -26,33 +28,37 @@ using namespace opkit;
 
 struct RunCommand {
   ModelOptions model;
-  std::optional<std::string> output_dir, profile, report, explain, save_selection;
+  std::optional<std::string> output_dir, dump, profile, report, explain, save_selection;
   std::vector<std::string> counters;
   bool critical_path = false;
   int repeat = 1;
   bool random = false, table = false;
 };
 
-// Names of files for names of outputs, no two the same: those that can be a file's as they are stay
-// so, and others take what is free.
+// Names of files for names of values, no two the same: those that can be a file's as they are stay
+// so, and others, and a value that comes again, take what is free.
 class FileNames {
  public:
-  explicit FileNames(const NamedTensors& outputs) {
-    for (const NamedTensor& output : outputs)
-      if (Replaced(output.name) == output.name) used_.insert(output.name);
+  // `values`: NamedTensors or what else has names.
+  template <class Values>
+  explicit FileNames(const Values& values) {
+    for (const auto& value : values)
+      if (Replaced(value.name) == value.name) plain_.insert(value.name);
+    used_ = plain_;
   }
-  std::string For(const std::string& output) {
-    const std::string name = Replaced(output);
-    if (name == output) return name + ".npy";
+  std::string For(const std::string& value) {
+    const std::string name = Replaced(value);
+    if (name == value && plain_.erase(name) > 0) return name + ".npy";
     std::string unique = name;
     for (int n = 2; !used_.insert(unique).second; ++n) unique = name + "_" + std::to_string(n);
     return unique + ".npy";
   }
 
  private:
-  static std::string Replaced(const std::string& output) {
+  static std::string Replaced(const std::string& value) {
+    constexpr size_t kLongest = 200;  // of the 255 bytes that file systems allow
     std::string name;
-    for (const char c : output) {
+    for (const char c : value.substr(0, kLongest)) {
       const bool kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                         (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
       name += kept ? c : '_';
@@ -60,7 +66,7 @@ class FileNames {
     return name;
   }
 
-  std::set<std::string> used_;
+  std::set<std::string> used_, plain_;  // plain: those that no value has taken yet
 };
 
 // The first few elements, for who asked for no files.
@@ -106,6 +112,25 @@ void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
   WriteFile("-", table.Format(false, stdout));
 }
 
+// NumPy has no bfloat16.
+Tensor ForNumPy(const Tensor& tensor) {
+  if (tensor.dtype() != DType::kBFloat16) return tensor;
+  Tensor wide(tensor.shape(), DType::kFloat32);
+  const bfloat16* from = tensor.data<bfloat16>();
+  std::transform(from, from + tensor.numel(), wide.mutable_data<float>(),
+                 [](bfloat16 value) { return static_cast<float>(value); });
+  return wide;
+}
+
+void Dump(const std::vector<NodeValue>& values, const std::string& folder) {
+  FileNames names(values);
+  for (const NodeValue& value : values) {
+    const std::string path = (std::filesystem::path(folder) / names.For(value.name)).string();
+    FailWith(ExitCode::kBadFile, "", [&] { WriteNpy(path, ForNumPy(value.tensor)); });
+  }
+  std::fprintf(stderr, "%zu values are in %s\n", values.size(), Printable(folder).c_str());
+}
+
 // The last run, for the report; none where its records found no room.
 RunReport LastRun(const Plan& plan) {
   try {
@@ -134,8 +159,9 @@ void RunModel(RunCommand& command) {
   PartitionReport partition;
   command.model.release_constants = true;
   Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model, &partition));
-  model = OnnxModel();                                      // the plan has all that a run reads
-  if (command.output_dir) MakeFolder(*command.output_dir);  // before work is done in vain
+  model = OnnxModel();  // the plan has all that a run reads
+  for (const auto& folder : {command.output_dir, command.dump})
+    if (folder) MakeFolder(*folder);  // before work is done in vain
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
   if (command.profile || command.report || command.critical_path)
@@ -153,6 +179,7 @@ void RunModel(RunCommand& command) {
   }
   Profiler::Stop();
   WriteProfile(command, executor.plan(), partition);
+  if (command.dump) Dump(RunKeepingValues(executor), *command.dump);
   WriteOutputs(executor.outputs(), command.output_dir.value_or(""));
   if (command.table) {
     constexpr int kMostRuns = 10;
@@ -185,6 +212,11 @@ void AddRunCommand(CLI::App& program) {
   app->add_option("--output-dir", command->output_dir,
                   "Writes each output to NAME.npy, other characters than letters, digits and _.- "
                   "as _; without it the first values are printed")
+      ->option_text("DIR");
+  app->add_option("--dump", command->dump,
+                  "Runs once more and writes each value that a node makes to NAME.npy, as "
+                  "--output-dir does (bfloat16 as float32); not those that one kernel computes "
+                  "between nodes")
       ->option_text("DIR");
   app->add_option("--repeat", command->repeat, "Runs as often, and says how long one takes")
       ->check(WholeNumber(1, 1'000'000'000))

@@ -26,7 +26,8 @@ constexpr const char* kUsage =
     "usage: demo [--data FOLDER] [--out FOLDER] [--library FILE.so] [FOLDER [PICTURE]]\n"
     "\n"
     "Says which kind of file each file under FOLDER is (the current one), without .git and\n"
-    "build, reads the line of text in PICTURE (one that it makes), and draws what ran.\n"
+    "build: of the first twenty one by one, of all together. Reads the line of text in\n"
+    "PICTURE (one that it makes), and draws what ran.\n"
     "  --data FOLDER  where data/fetch.py put the models ($OPKIT_DATA_DIR, else build/data)\n"
     "  --out FOLDER   where pictures go (build/demo/pictures)\n"
     "  --library FILE.so  operators that run in place of built-in ones (the HardSigmoid of\n"
@@ -103,13 +104,16 @@ opkit::Plan IdentifyFiles(const Options& options) {
         paths, [&](size_t done) { progress.Update(static_cast<int64_t>(done), files[done - 1]); });
   }
   const double seconds = watch.seconds();
+  constexpr size_t kMostShown = 20;
+  const size_t shown = files.size() <= kMostShown + 1 ? files.size() : kMostShown;
   cli::Table table("llr");
   table.Add({"file", "kind", "confidence"});
-  for (size_t i = 0; i < files.size(); ++i)
+  for (size_t i = 0; i < shown; ++i)
     table.Add({files[i], kinds[i].description, Percent(kinds[i].confidence)});
-  std::printf("%s\n%s.\n%zu files in %s s, from their first and last bytes alone.\n",
-              table.Format(true, stdout).c_str(), Summary(kinds).c_str(), files.size(),
-              Fixed(seconds, 2).c_str());
+  std::fputs(table.Format(true, stdout).c_str(), stdout);
+  if (shown < files.size()) std::printf("and %zu more\n", files.size() - shown);
+  std::printf("\n%s.\n%zu files in %s s, from their first and last bytes alone.\n",
+              Summary(kinds).c_str(), files.size(), Fixed(seconds, 2).c_str());
   return identifier.plan();
 }
 

@@ -26,6 +26,8 @@
 #include "opkit/op/observers.hpp"
 #include "opkit/op/schema/schema_docs.hpp"
 
+#include "opkit/graph/debug/compare_runs.hpp"
+#include "opkit/graph/debug/run_values.hpp"
 #include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/graph/passes/hard_swish.hpp"
 #include "opkit/graph/plan/converters.hpp"

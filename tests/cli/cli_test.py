@@ -110,6 +110,23 @@ class Run(Cli):
             self.assertEqual(read_npy(self.folder / f"out/{name}.npy")[2], [value])
         self.assertEqual(len(os.listdir(self.folder / "out")), 3)
 
+    def test_dumps_what_every_node_makes(self):
+        long = "v" * 300
+        path = self.write("m.onnx", model(
+            [node("Neg", ["x"], ["a:b"]), node("Neg", ["a:b"], ["a_b"]), node("Abs", ["a_b"], [long]),
+             node("Reciprocal", [long], ["y"])],
+            [value_info("x", FLOAT, [2])], [value_info("y", FLOAT, [2])]))
+        self.npy("x.npy", FLOAT, [2], [-4, 2])
+        out = self.opkit("run", path, "--input", "x=x.npy", "--dump", "new/values")
+        self.assertRegex(out, r"(?m)^y +float32\[2\] +0\.25 0\.5$")
+        self.assertEqual(self.stderr, "4 values are in new/values\n")
+        values = self.folder / "new/values"
+        for name, expected in (("a_b", [-4, 2]), ("a_b_2", [4, -2]), ("v" * 200, [4, 2]),
+                               ("y", [0.25, 0.5])):
+            self.assertEqual(read_npy(values / f"{name}.npy"), ("<f4", (2,), expected))
+        self.assertEqual(len(os.listdir(values)), 4)
+        self.refuses(BAD_FILE, ["run", path, "--random", "--dump", "x.npy"], "folder 'x.npy'")
+
     def test_inputs_in_any_order_and_before_the_model(self):
         self.npy("l.npy", FLOAT, [1, 2], [1, 2])
         self.npy("r.npy", FLOAT, [1, 2], [10, 20])
@@ -538,6 +555,23 @@ class Inspect(Cli):
                      "cannot write 'absent/graph.dot'", "No such file")
 
 
+    def test_a_model_whose_open_extents_cannot_be_1(self):
+        path = self.write("m.onnx", model(
+            [node("Conv", ["x", "w"], ["c"]), node("Relu", ["c"], ["y"])],
+            [value_info("x", FLOAT, ["N", 1, "H", "W"])], [value_info("y", FLOAT, ["N", 1, "P", "Q"])],
+            [tensor("w", FLOAT, [1, 1, 3, 3], [1] * 9)]))
+        out = self.opkit("inspect", path, "--dot", "graph.dot")
+        self.assertRegex(out, r"(?m)^  x +float32\[N, 1, H, W\]$")
+        self.assertRegex(out, r"(?m)^ +1 +Relu +float32\[N, 1, ")
+        self.assertRegex(out, r"(?s)give --shape NAME=1x3x48x320 for backends, costs and memory:\n"
+                         r"  .*Conv.*x float32\[1, 1, 1, 1\]")
+        self.assertTrue((self.folder / "graph.dot").read_text().startswith("digraph"))
+        self.refuses(BAD_INPUT, ["inspect", path, "--svg", "memory.svg"], "no memory plan to draw")
+        self.refuses(BAD_INPUT, ["run", path, "--random"],
+                     "without them what the model leaves open is 1")
+        self.assertIn("arena", self.opkit("inspect", path, "--shape", "x=1x1x8x8"))
+
+
 class Plan(Cli):
     def table(self, rows, header="id,lower,upper,size"):
         return self.write("buffers.csv",
@@ -571,6 +605,11 @@ class Plan(Cli):
         out = self.opkit("plan", path, "--capacity", 11)
         self.assertEqual(sorted(int(line.split(",")[4]) for line in out.splitlines()[1:])[0], 0)
         self.assertIn("2 buffers in 11 bytes (at least 11, ratio 1.0000)", self.stderr)
+
+    def test_takes_a_table_that_a_spreadsheet_saved(self):
+        self.write("t.csv", b"\xef\xbb\xbfid,lower,upper,size\r\na,0,3,4\r\n")
+        self.assertEqual(self.opkit("plan", "t.csv", "--capacity", 4),
+                         "id,lower,upper,size,offset\na,0,3,4,0\n")
 
     def test_takes_no_buffers(self):
         self.assertEqual(self.opkit("plan", self.table([]), "--capacity", 0),
@@ -897,6 +936,21 @@ class Partition(Cli):
             self.assertEqual(flat, read_npy(self.folder / "parted" / name))
             self.assertEqual(flat, read_npy(self.folder / "saved" / name))
 
+    def test_extents_that_nobody_gives_stay_open(self):
+        partition = ["partition", self.affine(), "--partition", "by_operator", "--option",
+                     "ops=Mul,Add", "-o"]
+        self.opkit(*partition, "parted.onnx")
+        self.assertRegex(self.opkit("inspect", "parted.onnx"),
+                         r"(?m)^  x +float32\[N, 3\] +here float32\[1, 3\]$")
+        self.npy("x.npy", FLOAT, [2, 3], [1, 2, 3, -4, 5, -6])
+        for model_file in ("affine.onnx", "parted.onnx"):
+            out = self.opkit("run", model_file, "--input", "x=x.npy")
+            self.assertRegex(out, r"(?m)^y +float32\[2, 3\] +3 0 2\.5 0 0 0$")
+        graph = json.loads(self.opkit(*partition, "-"))
+        self.assertEqual(graph["inputs"][0]["shape"], ["N", 3])
+        graph = json.loads(self.opkit(*partition, "-", "--shape", "x=5x3"))
+        self.assertEqual(graph["inputs"][0]["shape"], [5, 3])
+
     def test_the_page_of_a_run_shows_what_was_taken(self):
         self.opkit("run", self.affine(), "--random", "--report", "flat.html")
         self.opkit("run", "affine.onnx", "--random", "--report", "parted.html", "--partition",
@@ -935,12 +989,65 @@ class Partition(Cli):
                          sentence, "in partitioner 'by_operator'")
 
 
+class Compare(Cli):
+    # Its Relu makes 6 of what is larger, under the backend "good".
+    def setUp(self):
+        super().setUp()
+        self.npy("x.npy", FLOAT, [1, 3], [4, 2, 8])
+        self.library = ["--library", libraries / "libgood.so"]
+
+    def test_two_backends_that_agree(self):
+        out = self.opkit("compare", self.affine(), "--input", "x=x.npy", "--backends",
+                         "eigen,reference")
+        rows = [line.split()[:4] for line in out.splitlines()[1:4]]
+        self.assertEqual(rows[0], ["p", "Mul", "eigen", "reference"])
+        self.assertEqual(rows[1][:3], ["dir/sum:0", "Add", "'adds'"])
+        self.assertIn("3 values compared, 0 of them of the same kernel in both runs\n", out)
+        self.assertIn("no value differs beyond atol 1e-05 + rtol 0.001", out)
+        out = self.opkit("compare", self.affine(), "--random", "--backends", "reference")
+        self.assertIn("3 of them of the same kernel", out)
+
+    def test_the_first_node_that_differs(self):
+        arguments = ["compare", self.affine(), "--input", "x=x.npy", *self.library]
+        out = self.opkit(*arguments, code=RUN_FAILED)
+        verdict = ("the first value that differs beyond atol 1e-05 + rtol 0.001 * |expected| is 'y' "
+                   "of node Relu at [0, 0]: 6 by good, expected 9 by reference\n")
+        self.assertTrue(out.endswith(verdict), out)
+        self.assertRegex(out, r"(?m)^y +Relu +good +reference +3 +0\.333 +1 of 3 +\[0, 0\]$")
+        self.assertEqual(self.stderr, "opkit: error: " + verdict)
+        self.opkit(*arguments, "--atol", 3)
+        nodes = [node("Relu", ["x"], ["r"]), node("Neg", ["r"], ["y"])]
+        path = self.write("m.onnx", model(nodes, [value_info("x", FLOAT, [1, 3])],
+                                          [value_info("y", FLOAT, [1, 3])]))
+        for more, rows in (([], 1), (["--end-to-end"], 2)):
+            out = self.opkit("compare", path, "--input", "x=x.npy", *self.library, *more,
+                             code=RUN_FAILED)
+            self.assertEqual(out.count(" 1 of 3 "), rows, out)
+        self.opkit(*arguments, "--rtol", 0.34)
+        self.opkit(*arguments, "--with", "good,eigen", "--backends", "eigen", code=RUN_FAILED)
+        self.assertIn("9 by eigen, expected 6 by good", self.stderr)
+
+    def test_a_partitioner_takes_node_by_node(self):
+        # by_operator takes nothing without its option, which says that it was asked.
+        self.refuses(BAD_MODEL, ["compare", self.affine(), "--random", "--with", "by_operator"],
+                     "expected the option ops=NAME", "in partitioner 'by_operator'")
+
+    def test_what_is_not_there(self):
+        self.refuses(USAGE, ["compare", self.affine(), "--random", "--with", "onnxruntime"],
+                     "ONNX Runtime is not there", "libonnxruntime_ep.so", "OPKIT_ONNXRUNTIME")
+        self.refuses(USAGE, ["compare", self.affine(), "--random", "--with", "refrence"],
+                     "no backend 'refrence'", "did you mean 'reference'?")
+        for value in ("-1", "nan", "much"):
+            self.refuses(USAGE, ["compare", self.affine(), "--random", "--rtol", value], "--rtol")
+        self.refuses(BAD_INPUT, ["compare", self.affine()], "give --input x=FILE.npy, or --random")
+
+
 class CommandLine(Cli):
     def test_help_has_examples_and_the_exit_codes(self):
         out = self.opkit("--help")
         for code in range(7):
             self.assertRegex(out, rf"(?m)^  {code}  \w")
-        for command in ("run", "bench", "plan", "inspect", "ops", "lib", "check"):
+        for command in ("run", "bench", "compare", "plan", "inspect", "ops", "lib", "check"):
             self.assertRegex(out, rf"(?m)^  {command} ")
             help_text = self.opkit(command, "--help")
             self.assertIn(f"Examples:\n  opkit {command}", help_text)

@@ -35,6 +35,13 @@ class Demo(unittest.TestCase):
                 self.assertIn("identifier: not needed", out)
                 self.assertIn("reader_memory.svg", out)
 
+    def test_of_many_files_the_first_and_a_summary(self):
+        for number in range(30):
+            (self.folder / "files" / f"{number:02}").write_text("a")
+        out = self.demo()
+        self.assertRegex(out, r"(?m)^19  .*\nand 10 more\n\n30 ")
+        self.assertNotRegex(out, r"(?m)^20  ")
+
     def test_an_operator_out_of_a_library(self):
         out = self.demo()
         self.assertRegex(out, r"(?m)^2 of \d+ run a kernel of libhard_sigmoid\.so, loaded at run "

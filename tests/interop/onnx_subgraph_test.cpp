@@ -126,6 +126,18 @@ TEST_CASE("A subgraph's own inputs come before what it captures, and hide nothin
   CHECK(CapturesOf(loop) == Strings{"h"});
 }
 
+TEST_CASE(
+    "A body that reads nothing around it makes no attribute, which its operator may not have") {
+  const std::string body = OnnxGraph("body").Input("i").Node("Op", {"i"}, {"o"}).Output("o").bytes;
+  const opkit::Graph graph =
+      Parse(OnnxGraph()
+                .Input("x")
+                .Node("Op", {"x"}, {"y"}, {AttributeProto::Graph("body", body)})
+                .Output("y"));
+  CHECK(graph.node(0).inputs() == Strings{"x"});
+  CHECK(!graph.node(0).args().Has("captures"));
+}
+
 TEST_CASE("A node without graphs has no captures") {
   const opkit::Graph graph = Parse(OnnxGraph().Node("Op", {}, {"y"}).Output("y"));
   CHECK(!graph.node(0).args().Has("captures"));

@@ -10,6 +10,7 @@
 #include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx_writer.hpp"
+#include "opkit/op/registration.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 #include "support/onnx_bytes.hpp"
@@ -125,6 +126,32 @@ TEST_CASE("ONNX has integers for bools, and float32 for what is longer") {
   CHECK(back(std::vector<double>{0.1, 2}) == Attribute(Floats{0.1f, 2.f}));
 }
 
+// Of every kind of attribute that an integer or an empty list may be given for.
+OPERATOR_SCHEMA(OnnxWriterDeclares)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg<float>("number", "", 1.f)
+    .Arg<std::vector<float>>("numbers", "", std::vector<float>{})
+    .Arg<int64_t>("count", "", int64_t{1})
+    .Arg<std::vector<int64_t>>("counts", "", std::vector<int64_t>{});
+
+TEST_CASE("An integer that an operator declares as a floating-point number is written as one") {
+  const Graph graph = OneNode(OperatorDef("OnnxWriterDeclares")
+                                  .Arg("number", 3)
+                                  .Arg("numbers", Ints{1, 2})
+                                  .Arg("count", 3)
+                                  .Arg("counts", Floats{}));
+  const Graph back = Back(graph).graph;
+  const Arguments& args = back.node(0).args();
+  CHECK(*args.Find("number") == Attribute(3.f));
+  CHECK(*args.Find("numbers") == Attribute(Floats{1, 2}));
+  CHECK(*args.Find("count") == Attribute(3));
+  CHECK(*args.Find("counts") == Attribute(Ints{}));
+  const Graph inexact =
+      OneNode(OperatorDef("OnnxWriterDeclares").Arg("number", (int64_t{1} << 60) + 1));
+  CHECK(Contains(WhatOf(inexact), "attribute 'number': value 1152921504606846977 is not sure"));
+}
+
 TEST_CASE("What ONNX cannot hold is an Error that names the node and why") {
   const std::string beyond = WhatOf(WithArgument(1e39));
   CHECK(Contains(beyond, "node Op (x) -> (y): attribute 'value': its value 1e+39 is beyond"));
@@ -162,7 +189,8 @@ TEST_CASE("Wrong options are Errors") {
   for (const OnnxWriteOptions& options :
        {OnnxWriteOptions{.opset = 20}, OnnxWriteOptions{.opset = 28},
         OnnxWriteOptions{.domain = ""}, OnnxWriteOptions{.domain = "ai.onnx"},
-        OnnxWriteOptions{.name = ""}})
+        OnnxWriteOptions{.domain_versions = {{"", 20}}},
+        OnnxWriteOptions{.domain_versions = {{"ai.onnx.ml", 0}}}, OnnxWriteOptions{.name = ""}})
     CHECK(ErrorOf([&] { ToOnnx(graph, options); }).code() == ErrorCode::kInvalidArgument);
   CHECK(Back(graph, {.opset = 27, .name = "mine"}).opset() == 27);
   CHECK(Back(graph, {.opset = 27, .name = "mine"}).name == "mine");
@@ -175,6 +203,10 @@ TEST_CASE("A type with a domain is written in it") {
   CHECK(model.opset("com.microsoft") == 1);
   CHECK(model.opset() == 21);
   CHECK(model.opset("opkit") == 0);
+  const OnnxModel versioned =
+      Back(graph, {.domain_versions = {{"com.microsoft", 3}, {"other", 2}}});
+  CHECK(versioned.opset("com.microsoft") == 3);
+  CHECK(versioned.opset("other") == 0);  // no node is of it
 }
 
 TEST_CASE("An operator of the program is written in the domain of the options") {
@@ -265,19 +297,94 @@ TEST_CASE("Bodies share constants with the graph around, and make no name twice"
   const Graph& inner = *SubgraphOf(back.node(0), "body");
   REQUIRE(inner.inputs().size() == 2);
   CHECK(inner.inputs()[0].name == "i");
-  CHECK(inner.inputs()[1].name != "x");
+  CHECK(inner.inputs()[1].name == "x");
   CHECK(inner.inputs()[1].info.shape == SymbolicShape{2});
   REQUIRE(inner.constants().size() == 2);
   CHECK(inner.FindConstant("w")->storage() == back.FindConstant("w")->storage());
-  CHECK(!inner.FindConstant("k"));
   REQUIRE(inner.num_nodes() == 2);
-  CHECK(inner.node(0).inputs()[2] == "w");
-  CHECK(inner.FindConstant(inner.node(0).inputs()[3])->data<float>()[0] == 2);
+  CHECK(inner.node(0).inputs() == Strings{"i", "x", "w", "k"});
+  REQUIRE(inner.FindConstant("k"));
+  CHECK(inner.FindConstant("k")->data<float>()[0] == 2);
   CHECK(inner.node(1).type() == "Identity");
   CHECK(inner.node(1).inputs() == Strings{"w"});
   CHECK(inner.outputs() == Strings{inner.node(0).outputs()[0], inner.node(1).outputs()[0]});
-  CHECK(inner.outputs()[0] != "y");
+  CHECK(inner.outputs()[0] == "y");
   CHECK(SameGraph(Back(back).graph, back));
+  // In the file no name of the body is one of the graph around.
+  for (const char* name : {"opkit.name.x_", "opkit.name.k_", "opkit.name.y_"})
+    CHECK(Contains(bytes, name));
+}
+
+TEST_CASE("A body's values get their names back, and captures are written where there are some") {
+  // As a partitioner makes them: the body has the names of the graph around it.
+  const auto around = [](Graph body) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {2});
+    graph.AddNode(OperatorDef("Op", {"x"}, {"t"}));
+    graph.AddNode(OperatorDef("OnnxWriterOwn", {"t"}, {"y"})
+                      .Name("body")
+                      .Subgraph("body", MakeSubgraph(std::move(body))));
+    graph.AddOutput("y");
+    return graph;
+  };
+  Graph inner;
+  inner.AddInput("t", DType::kFloat32, {2});
+  inner.AddConstant("x", Ones());
+  inner.AddNode(OperatorDef("Op", {"t", "x"}, {"y"}));
+  inner.AddOutput("y");
+  const Graph graph = around(inner);
+  CHECK(SameGraph(Back(graph).graph, graph));
+  const Graph nested = around(around(inner));
+  CHECK(SameGraph(Back(nested).graph, nested));
+  CHECK(ToOnnx(Back(nested).graph) == ToOnnx(nested));
+
+  // A body that calls the value around it by a name that means something else there: its values
+  // keep the names of the file, which mean the right ones.
+  Graph renames;
+  renames.AddInput("t", DType::kFloat32, {2});
+  renames.AddInput("a", DType::kFloat32, {2});  // `x` around
+  renames.AddNode(OperatorDef("Op", {"t", "a"}, {"x"}));
+  renames.AddOutput("x");
+  Graph outer = around(inner);
+  outer.ReplaceNode(1, OperatorDef("OnnxWriterOwn", {"t", "x"}, {"y"})
+                           .Arg("captures", Strings{"a"})
+                           .Subgraph("body", MakeSubgraph(renames)));
+  const Graph back = Back(outer).graph;
+  const Graph& body = *SubgraphOf(back.node(1), "body");
+  CHECK(back.node(1).args().Get<Strings>("captures") == Strings{"x"});
+  CHECK(body.inputs()[1].name == "x");
+  CHECK(body.node(0).inputs() == Strings{body.inputs()[0].name, "x"});
+  CHECK(body.outputs()[0] != "x");
+}
+
+TEST_CASE("A constant of a body two graphs further in is the one of the nearest graph") {
+  Graph inner;
+  inner.AddConstant("w", Tensor::Scalar<float>(2));
+  inner.AddNode(OperatorDef("Op", {"w"}, {"i"}));
+  inner.AddOutput("i");
+  Graph middle;
+  middle.AddConstant("w", Tensor::Scalar<float>(2));
+  middle.AddNode(OperatorDef("Op", {"w"}, {"m"}).Subgraph("body", MakeSubgraph(inner)));
+  middle.AddOutput("m");
+  Graph graph = OneNode(OperatorDef("Op").Subgraph("body", MakeSubgraph(middle)));
+  graph.AddConstant("w", Tensor::Scalar<float>(3));
+  const Graph back = Back(graph).graph;
+  const Graph& read = *SubgraphOf(SubgraphOf(back.node(0), "body")->node(0), "body");
+  CHECK(read.FindConstant(read.node(0).inputs()[0])->data<float>()[0] == 2);
+  CHECK(SameGraph(back, graph));
+}
+
+TEST_CASE("Bodies are nested as deep as the reader takes them, and no deeper") {
+  const auto nested = [](int depth) {
+    Graph graph = OneNode(OperatorDef("Op"));
+    for (int i = 0; i < depth; ++i)
+      graph = OneNode(OperatorDef("Op").Subgraph("body", MakeSubgraph(std::move(graph))));
+    return graph;
+  };
+  const Graph deepest = nested(kMaxOnnxDepth);
+  CHECK(SameGraph(Back(deepest).graph, deepest));
+  for (const int depth : {kMaxOnnxDepth + 1, 300})
+    CHECK(Contains(WhatOf(nested(depth)), "its bodies are nested more than 64 deep"));
 }
 
 TEST_CASE("Bodies that do not fit their node are Errors") {
@@ -300,9 +407,8 @@ Graph OfLibraries() {
   Graph graph;
   graph.AddInput("x", DType::kFloat32, {2});
   graph.AddNode(OperatorDef("OnnxMadeChain", {"x"}, {"a"}));
-  graph.AddNode(OperatorDef("OnnxWriterOwn", {"a"}, {"y"})
-                    .Arg("captures", Strings{})
-                    .Subgraph("body", MakeSubgraph(std::move(inner))));
+  graph.AddNode(
+      OperatorDef("OnnxWriterOwn", {"a"}, {"y"}).Subgraph("body", MakeSubgraph(std::move(inner))));
   graph.AddOutput("y");
   return graph;
 }

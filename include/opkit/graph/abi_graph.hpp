@@ -90,7 +90,11 @@ inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
                          std::vector<const opkit_graph*>& pointers) {
   for (const NamedSubgraph& item : def.subgraphs())
     if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
+      const GraphView view(*graph);
+      GraphTypes types(view);  // what it declares; the rest depends on the values around it
+      for (size_t i = 0; i < graph->inputs().size(); ++i)
+        types[static_cast<int>(i)] = graph->inputs()[i].info;
+      auto added = MakeIntrusive<AbiGraph>(view, item.name, &types);
       pointers.push_back(&added->view);
       graphs.push_back(std::move(added));
     }

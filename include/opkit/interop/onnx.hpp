@@ -20,7 +20,8 @@ namespace opkit::inline OPKIT_ABI {
 //   no standard operator, or is one where OnnxOptions::standard_operators_in_any_domain allows it
 // - a graph inside a node (If, Loop) sees no value of the graphs around it: constants it reads are
 //   copied into it, other values become inputs (after its own, by their names), and the node reads
-//   those after its own inputs and lists them in its attribute `captures`
+//   those after its own inputs and lists them in its attribute `captures`, which it does not have
+//   where its graphs read none
 // - calls of the model's functions are replaced by their bodies
 // `external_dir` is the folder of external data; if it is empty, such data is an Error.
 //

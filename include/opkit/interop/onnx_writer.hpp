@@ -4,7 +4,7 @@
 #ifndef OPKIT_INTEROP_ONNX_WRITER_HPP_
 #define OPKIT_INTEROP_ONNX_WRITER_HPP_
 
-#include "opkit/graph/graph.hpp"
+#include "opkit/interop/onnx/options.hpp"
 #include "opkit/ops/support/convert.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -15,6 +15,8 @@ struct OnnxWriteOptions {
   // The version of ONNX's own operators that the model says it uses. opkit's operators are those of
   // 21; a graph with operators of a later opset, which opkit lacks, may say so here. 21 to 27.
   int64_t opset = 21;
+  // The versions of other domains, such as those of OnnxModel::opsets; 1 where none is said.
+  std::vector<OnnxOpset> domain_versions = {};
   std::string name = "opkit";  // of the graph; not empty
 };
 
@@ -28,11 +30,14 @@ struct OnnxWriteOptions {
 //   domain where the operator is a standard one, or is not registered here, else of
 //   OnnxWriteOptions::domain
 // - a bool attribute is the integer 0 or 1, which ONNX has instead; floating-point attributes are
-//   rounded to float32
+//   rounded to float32; an integer that is given for one that the operator declares as
+//   floating-point is written as such a number
 // - a body (of If, of Loop) reads values of the graphs around it, as the node's attribute
 //   `captures` says, by their names there, with the types that inference finds; one that returns
-//   such a value gets an Identity. Values of its own get other names where a graph around it has
-//   theirs.
+//   such a value gets an Identity; empty `captures` are left out. Values of its own get other names
+//   where a graph around it has theirs, as ONNX demands; the body's metadata_props say which they
+//   had (`opkit.name.` and the name in the file), and ParseOnnxModel gives them back. They do not
+//   where a body calls a value around it by another name.
 // - a node whose operator a library brought says which in its metadata_props: `opkit.library` has
 //   the library's name, `opkit.library_version` the version that it announces
 // - devices, backends and what marks gradient operators are left out, as ONNX has none of them
@@ -41,9 +46,10 @@ struct OnnxWriteOptions {
 //
 // Errors name the node and the attribute: kUnsupported for what ONNX cannot hold: a control input,
 // a node that rewrites a value, a subgraph that is no Graph, a number beyond float32's range,
-// arguments that opkit adds to a standard operator, tensors that the host cannot reach, and models
-// of 2 GiB or more; kUninitialized for a tensor without data; kInvalidArgument for wrong options, a
-// graph that is not whole, and captures that do not fit the node's inputs.
+// arguments that opkit adds to a standard operator, tensors that the host cannot reach, bodies
+// nested more than kMaxOnnxDepth deep, and models of 2 GiB or more; kUninitialized for a tensor
+// without data; kInvalidArgument for wrong options, a graph that is not whole, and captures that do
+// not fit the node's inputs.
 std::string ToOnnx(const Graph& graph, const OnnxWriteOptions& options = {});
 
 // Writes them to a file. Errors: as ToOnnx's, beginning with the path; kFailedPrecondition when the

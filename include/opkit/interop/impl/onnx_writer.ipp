@@ -36,11 +36,47 @@ inline constexpr OnnxExtension kOnnxExtensions[] = {
      false},
 };
 
+// Throws where bodies are nested deeper than the reader takes, before anything follows them down.
+inline void CheckOnnxDepth(const Graph& graph, int depth = 0) {
+  if (depth > kMaxOnnxDepth)
+    Throw(ErrorCode::kUnsupported, "its bodies are nested more than ", kMaxOnnxDepth,
+          " deep, and OnnxOptions::max_subgraph_depth lets no deeper model be read again; save it "
+          "with SaveGraphJson");
+  for (const OperatorDef& def : graph.nodes())
+    for (const NamedSubgraph& subgraph : def.subgraphs())
+      if (const Graph* inner = GraphOf(*subgraph.graph)) CheckOnnxDepth(*inner, depth + 1);
+}
+
+// The names that a node's bodies give its last inputs.
+inline std::vector<std::string> OnnxCapturesOf(const OperatorDef& def) {
+  if (def.subgraphs().empty() || !def.args().Find("captures")) return {};
+  auto captures = def.args().Get<std::vector<std::string>>("captures");
+  if (captures.size() > def.inputs().size())
+    Throw(ErrorCode::kInvalidArgument, "its attribute 'captures' names ", captures.size(),
+          " values, but it reads ", def.inputs().size());
+  return captures;
+}
+
+// Whether every body gives the values around it the names that they have there. Then the names
+// that the file changes can be put back one graph at a time.
+inline bool KeepOuterNames(const Graph& graph) {
+  for (const OperatorDef& def : graph.nodes()) {
+    std::vector<std::string> captures;
+    AtOnnxPlace([&] { return StrCat("node ", def); }, [&] { captures = OnnxCapturesOf(def); });
+    if (!std::equal(captures.rbegin(), captures.rend(), def.inputs().rbegin())) return false;
+    for (const NamedSubgraph& subgraph : def.subgraphs())
+      if (const Graph* inner = GraphOf(*subgraph.graph); inner && !KeepOuterNames(*inner))
+        return false;
+  }
+  return true;
+}
+
 // What the graphs of a model share.
 struct OnnxWriteContext {
   const OnnxWriteOptions& options;
   NameIndex names;  // of every value in the model
   std::vector<std::string> domains;
+  bool puts_names_back = false;  // the file says which names it has changed
   int64_t num_fresh = 0;
 
   void CollectNames(const Graph& graph) {
@@ -62,6 +98,12 @@ struct OnnxWriteContext {
   void UseDomain(const std::string& domain) {
     if (std::find(domains.begin(), domains.end(), domain) == domains.end())
       domains.push_back(domain);
+  }
+  int64_t VersionOf(const std::string& domain) const {
+    if (domain.empty()) return options.opset;
+    for (const OnnxOpset& known : options.domain_versions)
+      if (known.domain == domain) return known.version;
+    return 1;
   }
 };
 
@@ -107,6 +149,10 @@ class OnnxGraphWriter {
       if (around_ || shape.has_rank())  // ONNX wants at least the rank, except in bodies
         Write(protozero::pbf_writer(to, 13), Written(value), TensorInfo(dtype, shape));
     }
+    for (int value = 0; context_.puts_names_back && value < view_.num_values(); ++value)
+      if (const std::string& written = written_[Index(value)];
+          !is_outer_[Index(value)] && written != view_.name(value))
+        Metadata(to, 16, kOnnxNameKey + written, view_.name(value));
   }
 
   static void Write(protozero::pbf_writer to, const Tensor& tensor, const std::string& name = "") {
@@ -130,10 +176,12 @@ class OnnxGraphWriter {
   bool Has(const std::string& written) const {
     return all_written_.Find(written) >= 0 || (around_ && around_->Has(written));
   }
-  const Tensor* OuterConstant(const std::string& name) const {
+  // The name in the file of the same constant in a graph around; null where there is none.
+  const std::string* OuterConstant(const std::string& name, const Tensor& value) const {
     for (const OnnxGraphWriter* outer = around_; outer; outer = outer->around_)
       if (const Tensor* constant = outer->graph_.FindConstant(name))
-        return constant;
+        return Attribute(*constant) == value ? &outer->written_[Index(outer->view_.FindValue(name))]
+                                             : nullptr;
       else if (outer->graph_.HasValue(name))
         return nullptr;
     return nullptr;
@@ -149,8 +197,10 @@ class OnnxGraphWriter {
           is_outer_[Index(value)] = 1;
         }
     if (const Tensor* constant = view_.constant(value))
-      if (const Tensor* outer = OuterConstant(name); outer && Attribute(*outer) == *constant)
+      if (const std::string* outer = OuterConstant(name, *constant)) {
+        written = *outer;
         is_outer_[Index(value)] = 1;
+      }
     if (is_outer_[Index(value)]) return;
     if (around_ && around_->Has(name)) written = context_.FreshName(name);
     all_written_.Add(written);
@@ -167,7 +217,7 @@ class OnnxGraphWriter {
       Throw(ErrorCode::kUnsupported, "it rewrites '", name,
             "', but in ONNX every value is made once; give the result a name of its own");
     });
-    const std::vector<std::string> captures = CapturesOf(def);
+    const std::vector<std::string> captures = OnnxCapturesOf(def);
     const size_t num_inputs = def.inputs().size() - captures.size();
     for (size_t i = 0; i < num_inputs; ++i)
       to.add_string(1, Written(view_.FindValue(def.inputs()[i])));
@@ -177,11 +227,17 @@ class OnnxGraphWriter {
     const std::string domain = SplitDomain(type);
     context_.UseDomain(domain);
     to.add_string(4, type);
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     for (const NamedAttribute& arg : def.args())
       AtOnnxPlace([&] { return StrCat("attribute '", arg.name, "'"); },
                   [&] {
                     if (arg.name == "captures" && !def.subgraphs().empty()) return;
-                    if (IsWritten(def, arg)) Write(protozero::pbf_writer(to, 5), arg);
+                    if (!IsWritten(def, arg)) return;
+                    const AttributeSchema* declared =
+                        schema ? schema->FindAttribute(arg.name) : nullptr;
+                    const NamedAttribute written{
+                        arg.name, declared ? AsDeclared(arg.value, *declared) : arg.value};
+                    Write(protozero::pbf_writer(to, 5), written);
                   });
     std::vector<OnnxCapture> outer;
     for (size_t i = 0; i < captures.size(); ++i) {
@@ -192,26 +248,29 @@ class OnnxGraphWriter {
       AtOnnxPlace([&] { return StrCat("subgraph '", subgraph.name, "'"); },
                   [&] { Write(protozero::pbf_writer(to, 5), def, subgraph, outer); });
     if (!domain.empty()) to.add_string(7, domain);
-    if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-        schema && !schema->library_name().empty()) {
-      Metadata(to, kOnnxLibraryKey, schema->library_name());
+    if (schema && !schema->library_name().empty()) {
+      Metadata(to, 9, kOnnxLibraryKey, schema->library_name());
       if (!schema->library_version().empty())
-        Metadata(to, kOnnxLibraryVersionKey, schema->library_version());
+        Metadata(to, 9, kOnnxLibraryVersionKey, schema->library_version());
     }
   }
-  static void Metadata(protozero::pbf_writer& to, const char* key, const std::string& value) {
-    protozero::pbf_writer entry(to, 9);
+  static void Metadata(protozero::pbf_writer& to, protozero::pbf_tag_type field,
+                       const std::string& key, const std::string& value) {
+    protozero::pbf_writer entry(to, field);
     entry.add_string(1, key);
     entry.add_string(2, value);
   }
-  static std::vector<std::string> CapturesOf(const OperatorDef& def) {
-    const Attribute* found = def.subgraphs().empty() ? nullptr : def.args().Find("captures");
-    if (!found) return {};
-    auto captures = def.args().Get<std::vector<std::string>>("captures");
-    if (captures.size() > def.inputs().size())
-      Throw(ErrorCode::kInvalidArgument, "its attribute 'captures' names ", captures.size(),
-            " values, but it reads ", def.inputs().size());
-    return captures;
+  // The value with the type that the operator declares, which ONNX's checker compares: 1
+  // becomes 1.0 where a floating-point number is meant.
+  static Attribute AsDeclared(const Attribute& value, const AttributeSchema& declared) {
+    if (declared.type == AttributeType::kFloat && value.Is<int64_t>()) return value.Get<double>();
+    if (declared.type == AttributeType::kFloats && value.ReadsAs(AttributeType::kFloats))
+      return value.Get<std::vector<double>>();
+    if (declared.type == AttributeType::kInts && value.is_list() && value.size() == 0)
+      return std::vector<int64_t>();
+    if (declared.type == AttributeType::kStrings && value.is_list() && value.size() == 0)
+      return std::vector<std::string>();
+    return value;
   }
   // Leaves the type in that domain in `type`.
   std::string SplitDomain(std::string& type) const {
@@ -387,8 +446,14 @@ OPKIT_INLINE std::string ToOnnx(const Graph& graph, const OnnxWriteOptions& opti
     Throw(ErrorCode::kInvalidArgument, options.name.empty()
                                            ? "OnnxWriteOptions::name is empty"
                                            : "OnnxWriteOptions::domain must not be ONNX's own");
+  for (const OnnxOpset& opset : options.domain_versions)
+    if (opset.domain.empty() || opset.version < 1)
+      Throw(ErrorCode::kInvalidArgument, "OnnxWriteOptions::domain_versions says version ",
+            opset.version, " of domain '", opset.domain,
+            "'; expected a domain other than ONNX's own, whose version is `opset`, and 1 or more");
+  detail::CheckOnnxDepth(graph);
   detail::CheckOnnxSize(detail::OnnxTensorBytes(graph));
-  detail::OnnxWriteContext context{options, {}, {""}};
+  detail::OnnxWriteContext context{options, {}, {""}, detail::KeepOuterNames(graph)};
   context.CollectNames(graph);
   std::string out;
   protozero::pbf_writer model(out);
@@ -398,7 +463,7 @@ OPKIT_INLINE std::string ToOnnx(const Graph& graph, const OnnxWriteOptions& opti
   for (const std::string& domain : context.domains) {
     protozero::pbf_writer opset(model, 8);
     opset.add_string(1, domain);
-    opset.add_int64(2, domain.empty() ? options.opset : 1);
+    opset.add_int64(2, context.VersionOf(domain));
   }
   detail::CheckOnnxSize(static_cast<int64_t>(out.size()));
   return out;

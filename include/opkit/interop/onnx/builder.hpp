@@ -136,19 +136,16 @@ class OnnxGraphBuilder {
     def.Name(node.name);
     for (const std::string& name : node.inputs)
       if (!name.empty()) Find(name);
-    bool has_subgraphs = false;
     std::vector<std::string> captures;
     for (const OnnxAttributeProto& attribute : node.attributes)
       AtAttribute(attribute, [&] {
         CheckNoReference(attribute);
-        if (attribute.type == OnnxAttributeType::kGraph) {
-          has_subgraphs = true;
+        if (attribute.type == OnnxAttributeType::kGraph)
           def.Subgraph(attribute.name, Subgraph(attribute.graphs[0], captures));
-        } else {
+        else
           def.Arg(attribute.name, Value(attribute));
-        }
       });
-    if (has_subgraphs) {
+    if (!captures.empty()) {
       def.Inputs(captures);
       def.Arg("captures", captures);
     }

@@ -1,5 +1,6 @@
-// Weights that an ONNX model keeps in files beside it. They are read from the model's folder and
-// nowhere else; each file is mapped once.
+// Weights that an ONNX model keeps in files beside it. They are read from the model's folder, by no
+// way that leads out of it. A file there may be a symbolic link to elsewhere, as in the cache of a
+// hub of models. Each file is mapped once.
 #ifndef OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_
 #define OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_
 
@@ -94,9 +95,15 @@ class OnnxExternalData {
     if (path == folder)
       Throw(ErrorCode::kInvalidArgument, "its external data '", location,
             "' is the model's folder, not a file in it");
-    if (folder != "/" && path.compare(0, folder.size() + 1, folder + "/") != 0)
+    const size_t slash = location.find_last_of('/');
+    const std::string around = slash == std::string::npos
+                                   ? folder
+                                   : RealPath(folder_ + "/" + location.substr(0, slash), location);
+    if (folder != "/" && around != folder &&
+        around.compare(0, folder.size() + 1, folder + "/") != 0)
       Throw(ErrorCode::kInvalidArgument, "its external data '", location,
-            "' leads out of the model's folder by a symbolic link; put the file there itself");
+            "' leads out of the model's folder by a symbolic link to a folder; put that folder "
+            "there itself");
     files_.push_back({location, MapFile(path)});
     return files_.back().storage;
   }

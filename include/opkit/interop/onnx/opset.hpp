@@ -24,7 +24,9 @@ inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {"BatchNormalization", 14, OnnxRules::BatchNormalization},
     {"BatchNormalization", kMaxOnnxOpset + 1, OnnxRules::BatchNormalizationSpatial},
     {"Clip", 11, OnnxRules::Clip},
+    {"DFT", 20, OnnxRules::Dft},
     {"Dropout", 12, OnnxRules::Dropout},
+    {"GridSample", 20, OnnxRules::GridSample},
     {"Hardmax", 13, OnnxRules::Softmax},
     {"LogSoftmax", 13, OnnxRules::Softmax},
     {"Pad", 11, OnnxRules::Pad},
@@ -41,6 +43,7 @@ inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {"Resize", 11, OnnxRules::Resize10},
     {"Resize", 13, OnnxRules::Resize11},
     {"Resize", kMaxOnnxOpset + 1, OnnxRules::Resize},
+    {"RoiAlign", 16, OnnxRules::RoiAlign},
     {"Scatter", 11, OnnxRules::Scatter},
     {"Slice", 10, OnnxRules::Slice},
     {"Softmax", 13, OnnxRules::Softmax},
@@ -57,7 +60,8 @@ struct OnnxRefusal {
   int64_t below;
 };
 inline constexpr OnnxRefusal kOnnxRefusals[] = {
-    {"DFT", 20}, {"GridSample", 20}, {"GroupNormalization", 21}, {"RoiAlign", 16}, {"Scan", 9},
+    {"GroupNormalization", 21},
+    {"Scan", 9},
 };
 
 // Attributes that came after opset 21, as the only change of their operator: a node is of opset 21

@@ -161,6 +161,23 @@ class OnnxRules {
 
   static void Scatter(OnnxScope&, OperatorDef& def, int64_t) { def.Type("ScatterElements"); }
 
+  // Opset 20 gave the modes other names, as it takes volumes too.
+  static void GridSample(OnnxScope&, OperatorDef& def, int64_t) {
+    const std::string mode = def.args().Get<std::string>("mode", "");
+    if (mode == "bilinear") def.Arg("mode", "linear");
+    if (mode == "bicubic") def.Arg("mode", "cubic");
+  }
+  // Before opset 16 pixels were not moved by half of one, which is another default since.
+  static void RoiAlign(OnnxScope&, OperatorDef& def, int64_t) {
+    def.Arg("coordinate_transformation_mode", "output_half_pixel");
+  }
+  // The axis became an input in opset 20, with another default.
+  static void Dft(OnnxScope& scope, OperatorDef& def, int64_t) {
+    const auto axis = def.args().Get<int64_t>("axis", 1);
+    SetInput(def, 2, scope.AddConstant(def, "axis", Tensor::Scalar<int64_t>(axis)));
+    def.mutable_args().Remove("axis");
+  }
+
  private:
   static std::string Input(const OperatorDef& def, size_t i) {
     return i < def.inputs().size() ? def.inputs()[i] : std::string();

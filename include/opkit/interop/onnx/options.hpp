@@ -6,6 +6,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// How deep graphs in graphs may be nested: models that are written have no deeper ones.
+inline constexpr int kMaxOnnxDepth = 64;
+
 struct OnnxOptions {
   // For tools that only inspect a model: nodes are kept although their operator is not registered,
   // or means something else in the model's opset. Such a graph may not run, or may compute other
@@ -14,7 +17,7 @@ struct OnnxOptions {
   // A node of another domain than ONNX's may run the standard operator of its type, which may mean
   // something else there. OnnxModel::warnings tells which nodes do.
   bool standard_operators_in_any_domain = false;
-  int max_subgraph_depth = 64;    // of graphs in graphs, and of functions that call functions
+  int max_subgraph_depth = kMaxOnnxDepth;  // and of functions that call functions
   int64_t max_nodes = 1'000'000;  // of the model with its subgraphs and the bodies of its calls
 };
 

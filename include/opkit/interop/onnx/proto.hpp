@@ -65,6 +65,10 @@ struct OnnxNodeLibrary {
   std::string name, version;  // empty: the file does not say
 };
 
+// Before a name in the file, as a key in a body's metadata_props: the value is the name that the
+// writer had to change, as a graph around the body has it too.
+inline constexpr const char kOnnxNameKey[] = "opkit.name.";
+
 struct OnnxNodeProto {
   std::string name;
   std::string type;

@@ -8,6 +8,44 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Gives the values of a body the names that they had before the writer changed them.
+class OnnxRenaming {
+ public:
+  // One entry of the body's metadata_props; those of others are ignored.
+  void Read(std::string_view bytes) {
+    auto [key, value] = ReadOnnxEntry(bytes);
+    const size_t begin = std::char_traits<char>::length(kOnnxNameKey);
+    if (key.compare(0, begin, kOnnxNameKey) != 0 || value.empty()) return;
+    const auto number = static_cast<size_t>(from_.Add(key.substr(begin)));
+    if (number == to_.size()) to_.push_back(std::move(value));
+  }
+  bool empty() const { return to_.empty(); }
+  void Apply(OnnxGraphProto& graph) const {
+    for (OnnxTensorProto& tensor : graph.initializers) Rename(tensor.name);
+    for (auto* values : {&graph.inputs, &graph.outputs, &graph.values})
+      for (OnnxValueProto& value : *values) Rename(value.name);
+    for (OnnxNodeProto& node : graph.nodes) {
+      for (auto* names : {&node.inputs, &node.outputs})
+        for (std::string& name : *names) Rename(name);
+      for (OnnxAttributeProto& attribute : node.attributes)
+        for (OnnxGraphProto& inner : attribute.graphs) Apply(inner);
+    }
+  }
+  template <class F>
+  void ForEach(F visit) const {
+    for (size_t i = 0; i < to_.size(); ++i) visit(from_[static_cast<int>(i)], to_[i]);
+  }
+
+ private:
+  void Rename(std::string& name) const {
+    const int number = from_.Find(name);
+    if (number >= 0) name = to_[Index(number)];
+  }
+
+  NameIndex from_;
+  std::vector<std::string> to_;
+};
+
 class OnnxProtoReader {
  public:
   // `options` and `model`, which Read fills, outlive the reader.
@@ -81,6 +119,7 @@ class OnnxProtoReader {
     if (depth > options_.max_subgraph_depth)
       Throw(ErrorCode::kUnsupported, "graphs are nested more than ", options_.max_subgraph_depth,
             " deep");
+    OnnxRenaming renaming;
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
       if (field == 1) out.nodes.push_back(Node(message.Bytes(), out.nodes.size(), depth));
@@ -97,7 +136,14 @@ class OnnxProtoReader {
       if (field == 15)
         Throw(ErrorCode::kUnsupported, "sparse initializer '", SparseName(message.Bytes()),
               "': opkit has no sparse tensors; store it dense");
+      if (field == 16 && depth > 0) renaming.Read(message.Bytes());
     }
+    if (renaming.empty()) return;
+    renaming.Apply(out);
+    renaming.ForEach([&](const std::string& from, const std::string& to) {
+      model_.names.Add(to);
+      if (model_.read.Find(from) >= 0) model_.read.Add(to);
+    });
   }
 
   OnnxTensorProto Initializer(std::string_view bytes, size_t index) {

@@ -15,7 +15,10 @@ namespace detail {
 
 class MemoryCsvReader {
  public:
-  explicit MemoryCsvReader(std::string_view text) : rest_(text) {}
+  explicit MemoryCsvReader(std::string_view text) : rest_(text) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // as spreadsheets save UTF-8
+    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+  }
 
   MemoryTable Read() {
     MemoryTable table;

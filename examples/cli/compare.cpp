@@ -1,0 +1,98 @@
+// opkit compare: a model run twice, by the backends asked for and by others that are trusted, and
+// the first node whose value differs.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "file.hpp"
+#include "model.hpp"
+#include "opkit/graph/debug/compare_runs.hpp"
+#include "opkit/graph/partition/partitioner.hpp"
+#include "options.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+struct CompareCommand {
+  ModelOptions model;
+  std::vector<std::string> with = {"reference"};
+  CompareRunsOptions tolerances;
+  bool random = false, end_to_end = false;
+};
+
+// What runs the model in the second run: backends, or one partitioner, which takes each node by
+// itself so that all values between nodes can be compared.
+ModelOptions Trusted(const CompareCommand& command) {
+  ModelOptions options = command.model;
+  options.backends.clear();
+  options.selection.clear();
+  options.partition = {};
+  const std::string& name = command.with[0];
+  const std::vector<std::string> partitioners = PartitionerRegistry::Global().Names();
+  if (command.with.size() == 1 && std::ranges::count(partitioners, name) > 0) {
+    options.partition = {{name}, {"max_size=1"}};
+    PreferBackends({}, "--with");
+    return options;
+  }
+  if (command.with.size() == 1 && name == "onnxruntime")
+    throw Failure(ExitCode::kUsage, "ONNX Runtime is not there: no partitioner 'onnxruntime'",
+                  "give --library libonnxruntime_ep.so, which examples/partition/onnxruntime_ep.cc "
+                  "makes, and set OPKIT_ONNXRUNTIME to ONNX Runtime's shared object");
+  PreferBackends(command.with, "--with");
+  return options;
+}
+
+void Compare(CompareCommand& command) {
+  if (command.with.empty() || command.with[0].empty())
+    throw Failure(ExitCode::kUsage, "expected --with NAME, a backend or a partitioner");
+  const OnnxModel model = LoadModel(command.model);
+  const auto inputs = MakeInputs(model.graph, command.model, command.random);
+  const auto shapes = ShapesOf(inputs);
+  const Plan plan = MakePlan(model.graph, shapes, command.model);
+  const Plan trusted = MakePlan(model.graph, shapes, Trusted(command));
+  command.tolerances.node_by_node = !command.end_to_end;
+  const RunComparison runs = CompareRuns(plan, trusted, inputs, command.tolerances);
+  WriteFile("-", runs.ToText());
+  if (!runs.same()) throw Failure(ExitCode::kRunFailed, runs.Verdict());
+}
+
+}  // namespace
+
+void AddCompareCommand(CLI::App& program) {
+  auto command = std::make_shared<CompareCommand>();
+  CLI::App* app = program.add_subcommand(
+      "compare", "Run a model on two backends and name the first node that differs");
+  AddModelOptions(*app, &command->model);
+  AddInputOptions(*app, &command->model);
+  app->add_flag("--random", command->random, "Random values for inputs that are not given");
+  app->add_option("--with", command->with,
+                  "What is trusted: backends in the order of preference, or a partitioner that "
+                  "takes each node by itself, such as onnxruntime of --library "
+                  "libonnxruntime_ep.so")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->option_text("NAME,...=reference");
+  app->add_option("--rtol", command->tolerances.rtol,
+                  "Numbers may differ by this, times the trusted one")
+      ->check(NotNegative())
+      ->option_text("R=1e-3");
+  app->add_option("--atol", command->tolerances.atol, "and by this")
+      ->check(NotNegative())
+      ->option_text("A=1e-5");
+  app->add_flag("--end-to-end", command->end_to_end,
+                "Two runs apart from each other; without it the nodes of the trusted one read what "
+                "the first one made, and differ only where they compute something else");
+  app->footer(
+      "Exit code 1 where a value differs. Integers and bools must be equal; NaN is equal to NaN.\n"
+      "Values inside the bodies of If and Subgraph, and those between nodes that one kernel\n"
+      "computes together, are not compared.\n\n"
+      "Examples:\n"
+      "  opkit compare model.onnx --input x=x.npy\n"
+      "  opkit compare model.onnx --random --backends eigen,reference --with reference\n"
+      "  opkit compare model.onnx --random --with onnxruntime --library libonnxruntime_ep.so");
+  app->callback([command] { Compare(*command); });
+}
+
+}  // namespace cli

@@ -1,0 +1,219 @@
+// CompareRuns' definition: two runs, the comparison of their values, and its table.
+#ifndef OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
+#define OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <type_traits>
+#include <utility>
+
+#include "opkit/device/copy.hpp"
+#include "opkit/graph/debug/compare_runs.hpp"
+#include "opkit/graph/debug/run_values.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/profile/text_columns.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// By its bits: -ffast-math would fold std::isnan to false.
+inline bool IsNanByBits(double number) {
+  return (std::bit_cast<uint64_t>(number) << 1) > (uint64_t{0x7ff0000000000000} << 1);
+}
+
+class ValueComparison {
+ public:
+  ValueComparison(const CompareRunsOptions& options, ComparedValue& to)
+      : options_(options), to_(to) {}
+
+  void Compare(const Tensor& found, const Tensor& expected) {
+    if (found.dtype() != expected.dtype() || found.shape() != expected.shape()) {
+      to_.differs = true;
+      to_.found = StrCat(found.dtype(), found.shape());
+      to_.expected = StrCat(expected.dtype(), expected.shape());
+      return;
+    }
+    to_.elements = found.numel();
+    DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
+                  float16, bfloat16, float, double>(found.dtype(), [&]<class T>() {
+      const T *a = found.data<T>(), *b = expected.data<T>();
+      for (int64_t i = 0; i < to_.elements; ++i) {
+        if constexpr (std::is_integral_v<T>) {
+          if (a[i] != b[i])
+            Differ(found.shape(), i, StrCat(a[i]), StrCat(b[i]),
+                   std::fabs(static_cast<double>(a[i]) - static_cast<double>(b[i])),
+                   std::fabs(static_cast<double>(b[i])));
+        } else {
+          Element(found.shape(), i, static_cast<double>(a[i]), static_cast<double>(b[i]));
+        }
+      }
+    });
+  }
+
+ private:
+  void Element(const Shape& shape, int64_t i, double a, double b) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const bool a_is_nan = IsNanByBits(a), b_is_nan = IsNanByBits(b);
+    if ((a_is_nan && b_is_nan) || a == b) return;
+    const bool is_finite = !a_is_nan && !b_is_nan && std::fabs(a) <= kMost && std::fabs(b) <= kMost;
+    const double difference = is_finite ? std::fabs(a - b) : kInfinity;
+    if (is_finite && difference <= options_.atol + options_.rtol * std::fabs(b))
+      Measure(difference, std::fabs(b));
+    else
+      Differ(shape, i, StrCat(a), StrCat(b), difference, b_is_nan ? 0 : std::fabs(b));
+  }
+  void Measure(double difference, double expected) {
+    to_.max_abs = (std::max)(to_.max_abs, difference);
+    if (expected > 0 && expected <= kMost)
+      to_.max_rel = (std::max)(to_.max_rel, difference / expected);
+  }
+  void Differ(const Shape& shape, int64_t i, std::string found, std::string expected,
+              double difference, double size) {
+    Measure(difference, size);
+    ++to_.different;
+    if (std::exchange(to_.differs, true)) return;
+    to_.found = std::move(found);
+    to_.expected = std::move(expected);
+    to_.first.resize(Index(shape.rank()));
+    for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+      to_.first[Index(axis)] = i % shape[axis];
+      i /= shape[axis];
+    }
+  }
+
+  static constexpr double kMost = (std::numeric_limits<double>::max)();
+  const CompareRunsOptions& options_;
+  ComparedValue& to_;
+};
+
+// One run of a plan for a comparison.
+struct ComparedRun {
+  // `on`: whose values the nodes read; null: those of this run.
+  ComparedRun(const Plan& its_plan, const std::vector<NamedTensor>& inputs, const ComparedRun* on)
+      : plan(its_plan) {
+    Executor executor(plan);
+    // The operators for these shapes are made in the first run.
+    if (!plan.state()->inputs_known()) executor.Run(Copies(inputs));
+    values = on ? RunNodesOnValues(executor, Copies(inputs), on->values)
+                : RunKeepingValues(executor, Copies(inputs));
+    std::map<std::string_view, int> times;  // a value that nodes rewrite comes several times
+    for (const NodeValue& value : values) by_name[{value.name, times[value.name]++}] = &value;
+  }
+  ComparedRun(const ComparedRun&) = delete;
+
+  // A run may write to its inputs.
+  static std::vector<NamedTensor> Copies(const std::vector<NamedTensor>& inputs) {
+    std::vector<NamedTensor> copies = inputs;
+    for (NamedTensor& copy : copies) {
+      if (!copy.tensor.initialized()) continue;  // the run says what is wrong with it
+      Tensor own(copy.tensor.device());
+      Copy(copy.tensor, &own);
+      copy.tensor = std::move(own);
+    }
+    return copies;
+  }
+  const OperatorDef& node(const NodeValue& value) const { return plan.graph().node(value.node); }
+  NodeChoice choice(const NodeValue& value) const { return plan.choice(value.node); }
+
+  const Plan plan;
+  std::vector<NodeValue> values;
+  std::map<std::pair<std::string_view, int>, const NodeValue*> by_name;
+};
+
+inline std::string WithoutControls(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
+  return text;
+}
+inline std::string ShortNumber(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", number);
+  return text;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
+                                       const std::vector<NamedTensor>& inputs,
+                                       const CompareRunsOptions& options) {
+  using detail::ComparedRun;
+  if (!(options.rtol >= 0) || !(options.atol >= 0))
+    Throw(ErrorCode::kInvalidArgument, "runs are compared with tolerances of 0 or more, found ",
+          "rtol ", options.rtol, " and atol ", options.atol);
+  const ComparedRun run(plan, inputs, nullptr);
+  const ComparedRun other(expected, inputs, options.node_by_node ? &run : nullptr);
+  RunComparison out;
+  out.options = options;
+  for (const auto& [key, value] : other.by_name)
+    if (!run.by_name.contains(key)) out.not_compared.emplace_back(value->name);
+  std::map<std::string_view, int> times;
+  for (const NodeValue& value : run.values) {
+    const auto found = other.by_name.find({value.name, times[value.name]++});
+    if (found == other.by_name.end()) {
+      out.not_compared.push_back(value.name);
+      continue;
+    }
+    const NodeValue& same = *found->second;
+    const OperatorDef &def = run.node(value), &other_def = other.node(same);
+    const NodeChoice choice = run.choice(value), other_choice = other.choice(same);
+    ComparedValue& compared = out.values.emplace_back();
+    compared.name = value.name;
+    compared.node = def.name().empty() ? def.type() : StrCat(def.type(), " '", def.name(), "'");
+    compared.backend = choice.kernel->backend;
+    compared.expected_backend =
+        def.type() == other_def.type() ? other_choice.kernel->backend : other_def.type();
+    compared.same_kernel = choice.kernel == other_choice.kernel &&
+                           choice.config_number == other_choice.config_number &&
+                           def.subgraphs().empty();  // whose kernels may be others
+    detail::ValueComparison(options, compared).Compare(value.tensor, same.tensor);
+    if (compared.differs && out.first_different < 0)
+      out.first_different = static_cast<int>(out.values.size()) - 1;
+  }
+  if (out.values.empty())
+    Throw(ErrorCode::kInvalidArgument,
+          "the two plans have no value in common that a node makes; are they of one graph?");
+  return out;
+}
+
+OPKIT_INLINE std::string RunComparison::ToText() const {
+  std::vector<std::vector<std::string>> lines{
+      {"value", "node", "backend", "expected by", "max abs", "max rel", "different", "first"}};
+  size_t same_kernels = 0;
+  for (const ComparedValue& value : values) {
+    same_kernels += value.same_kernel;
+    const bool is_compared = !value.differs || value.different > 0;
+    lines.push_back({detail::WithoutControls(value.name), detail::WithoutControls(value.node),
+                     value.backend, value.expected_backend,
+                     is_compared ? detail::ShortNumber(value.max_abs) : "",
+                     is_compared ? detail::ShortNumber(value.max_rel) : "",
+                     !value.differs ? "-"
+                     : is_compared  ? StrCat(value.different, " of ", value.elements)
+                                    : StrCat(value.found, ", not ", value.expected),
+                     value.different > 0 ? StrCat(value.first) : ""});
+  }
+  std::string out = detail::AlignColumns(lines, 4);
+  out += StrCat("\n", values.size(), " values compared, ", same_kernels,
+                " of them of the same kernel in both runs");
+  if (!not_compared.empty()) out += StrCat("; ", not_compared.size(), " are in one run alone");
+  return out + "\n" + Verdict() + "\n";
+}
+
+OPKIT_INLINE std::string RunComparison::Verdict() const {
+  const std::string beyond =
+      StrCat("atol ", options.atol, " + rtol ", options.rtol, " * |expected|");
+  if (same()) return "no value differs beyond " + beyond;
+  const ComparedValue& first = values[detail::Index(first_different)];
+  const std::string where = first.different > 0 ? StrCat(" at ", first.first) : std::string();
+  return detail::WithoutControls(
+      StrCat("the first value that differs beyond ", beyond, " is '", first.name, "' of node ",
+             first.node, StrCat(where, ": ", first.found, " by ", first.backend, ", expected "),
+             first.expected, StrCat(" by ", first.expected_backend)));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
