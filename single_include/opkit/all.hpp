@@ -1259,6 +1259,10 @@ void PinCurrentThread(int index);
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
+// Gives the calling thread, until it ends, a stack for signal handlers, if it has none: where its
+// own has overflown there is no room for one.
+void MakeSignalStack();
+
 // What Linux counts on the calling thread from now on: `type` and `config` are those of
 // perf_event_open(2). A descriptor, or -errno.
 int OpenThreadCounter(uint32_t type, uint64_t config);
@@ -2961,6 +2965,11 @@ namespace opkit::inline OPKIT_ABI {
 // The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
+// The same, but 0 for a new name that finds no room (SetRoomForNames). Thread-safe.
+uint32_t InternNameIfRoom(std::string_view name);
+// Room for `bytes` of names besides those that there are, as InternNameIfRoom counts it: who makes
+// names without end does not fill the memory. Without bound until this is called. Thread-safe.
+void SetRoomForNames(int64_t bytes);
 // The name of a number that InternName has given; empty for others. Thread-safe.
 std::string InternedName(uint32_t number);
 
@@ -2985,7 +2994,7 @@ struct Device;
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
-  kCustomOperator,  // loaded from a library, or registered by functions
+  kCustomOperator,  // loaded from a library, or registered by functions or a typed function
   // 3 was an operator inside another one, which an older library may still hand over.
   kUserCode = 4,  // a scope that an author opened
   kConverter,
@@ -3012,6 +3021,14 @@ struct Invocation {
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
+  // The name itself, for the call that it is given to, where it has no number.
+  std::string_view text = {};
+
+  // For a name of the program's own: it may have any number of them.
+  static SpanNames OfText(std::string_view name) {
+    const uint32_t number = InternNameIfRoom(name);
+    return {number, 0, number != 0 ? std::string_view() : name};
+  }
 };
 
 // The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
@@ -3067,10 +3084,18 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
+// Where this image finds its sink: in the process's, or in a library that a program has loaded,
+// whatever symbols that exports, in one of its own. Written before its operators run.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
-// The sink of the process, or null. Relaxed: a sink never goes away, and what it needs was there
-// before it was installed; a thread that sees it late records later.
-inline SpanSink* CurrentSpanSink() { return g_span_sink.load(std::memory_order_relaxed); }
+// The sink of the process, or null. Relaxed where there is none, which costs a load on every
+// machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
+// it was made.
+OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
+  if (!g_image_span_sink->load(std::memory_order_relaxed)) [[likely]]
+    return nullptr;
+  return g_image_span_sink->load(std::memory_order_acquire);
+}
 
 // Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
 // its own, so that opening a scope touches nothing shared.
@@ -4660,6 +4685,16 @@ class InferenceContext {
 
 namespace detail {
 
+// Filled in a library: whether the program that has loaded it has an operator, and inference by
+// that. Of a program's own they are empty, or answer no.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_host_has_operator{
+    "an operator of the program, in a library,", "opkit/op.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(InferenceContext& context)> g_infer_on_host{
+    "an operator of the program, in a library,", "opkit/op.hpp"};
+inline bool IsOperatorOfHost(const std::string& op) {
+  return g_host_has_operator && g_host_has_operator(op);
+}
+
 // A node's inputs, null where it leaves one out.
 using InputPointers = std::span<const Tensor* const>;
 
@@ -5243,6 +5278,7 @@ class OpSchema {
   std::string SuggestArgument(std::string_view name) const { return attributes_.Suggest(name); }
   // ArityFromArguments was called: attributes may decide the number of outputs.
   bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
+  bool has_test_inputs() const { return static_cast<bool>(test_inputs_); }
   // Empty where the schema makes no test data.
   std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
@@ -5389,15 +5425,18 @@ class OpRegistry {
   void CheckBackend(std::string_view backend) const;
   // How selection orders the backends that no node or preference asks for: higher first.
   // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
-  // counts.
-  void SetBackendRank(std::string_view backend, int rank);
-  int BackendRank(std::string_view backend) const;
+  // counts. What a library says, as `origin`, is true of its own kernels alone.
+  void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
+  int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
   // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
   // first node that one of its kernels might run. Those of an absent backend are dropped with that
-  // reason.
-  void SetBackendAvailability(std::string_view backend, std::string (*why_not)());
-  std::string WhyUnavailable(std::string_view backend) const;
+  // reason. What a library says, as `origin`, is true of its own kernels alone.
+  void SetBackendAvailability(std::string_view backend, UniqueFunction<std::string()> why_not,
+                              const std::string& origin = {});
+  std::string WhyUnavailable(const Kernel& kernel) const;
+  // Whether that was said of this program's own kernels of the backend.
+  bool HasAvailability(std::string_view backend) const;
   // The backends that have kernels in this program, by name.
   std::vector<BackendInfo> Backends() const;
 
@@ -6320,7 +6359,7 @@ namespace detail {
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 
 // Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
-// Empty: all may.
+// Empty: all may. In a library its plain kernels always may.
 OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
 // The backends that are asked for, in order: by the node, by OPKIT_BACKENDS, by the preferences for
 // its operator and for all, and the plain operator.
@@ -6992,7 +7031,7 @@ namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<') return false;
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
   return !name.empty();
 }
 
@@ -7901,7 +7940,9 @@ class TypedOperator final : public Operator<Context> {
       : Operator<Context>(def, ws),
         call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
         inputs_(call_.num_inputs()),
-        outputs_(def.outputs().size()) {}
+        outputs_(def.outputs().size()) {
+    this->set_invocation_kind(InvocationKind::kCustomOperator);
+  }
 
  private:
   bool InfersOutputs() const final { return true; }
@@ -8398,7 +8439,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 3
+#define OPKIT_ABI_MINOR 4
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -8695,6 +8736,22 @@ struct opkit_host {
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
+
+  /* Since 1.4. From any thread, also outside of a call. */
+  /* Whether the program has an operator of this name, 1 or 0. */
+  int32_t (*has_operator)(const char* op);
+  /* Fills in what the program's operator says of the node's values, as infer_type and infer_shape
+   * of an opkit_op do; OPKIT_NOT_FOUND where it has none. */
+  opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
+  /* `bytes`, which are not 0, of a device's memory, aligned to 64, by the allocator that the
+   * program has at the moment: *owner, which deallocate gets back. */
+  opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
+                           void** owner);
+  void (*deallocate)(void* owner, void* memory, int64_t bytes);
+  /* Whether the program records a profile, 1 or 0; and a span of it in this thread, until
+   * scope_end, of a kind as in the low 8 bits of opkit_invocation.kind. `node` may be null. */
+  int32_t (*is_profiling)(void);
+  void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
 
 /* Since 1.3. One way in which a kernel can run a node. */
@@ -8717,6 +8774,28 @@ struct opkit_proposals {
   const void* extension;
   void* context; /* the host's own */
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
+};
+
+/* Since 1.4. A node with the configuration that was chosen for it, and the node that alone reads
+ * its output 0, with its own: may the kernel compute both? */
+typedef struct opkit_fusion opkit_fusion;
+struct opkit_fusion {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  const opkit_node* node;
+  const opkit_value* inputs;
+  const opkit_value* outputs;
+  const opkit_config* config;
+  const opkit_node* next;
+  const opkit_value* next_inputs;
+  const opkit_value* next_outputs;
+  const opkit_config* next_config;
+  uint64_t read; /* the input of `next` that the node makes */
+  /* The two as one, for a kernel of the same backend: a node of the outputs of `next` that reads
+   * inputs of both, and the configuration it runs in. Without a call they stay two. */
+  opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
+                       const opkit_config* config);
 };
 
 /* The implementation of an operator for a type of device. */
@@ -8745,6 +8824,8 @@ struct opkit_kernel {
   /* In place of create, for the one of them that was chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
+  /* Since 1.4. Takes the next node in, by fusion->fuse, or leaves it. */
+  opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -8793,6 +8874,15 @@ typedef struct opkit_cost {
   uint64_t bytes_written;
   uint64_t params_bytes;
 } opkit_cost;
+
+/* Since 1.4. Takes the inputs of a test of an operator, one by one, and copies them. */
+typedef struct opkit_test_inputs opkit_test_inputs;
+struct opkit_test_inputs {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
+};
 
 /* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
  * what nothing else decides, for an operator that the program has not already: parse_attrs,
@@ -8843,6 +8933,10 @@ struct opkit_op {
    * flops, which is what an operator without it is taken to cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
+  /* Since 1.4. Inputs that a test may run it with, of floating-point type `dtype` where it has any,
+   * the same ones for the same seed; none where it has none for that type. */
+  opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
+                              const opkit_test_inputs* inputs);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
@@ -9015,6 +9109,22 @@ struct opkit_pass {
   const void* author; /* the author's own */
 };
 
+/* Since 1.4. What is said of a backend of the library's kernels (opkit_kernel.backend). */
+typedef struct opkit_backend opkit_backend;
+struct opkit_backend {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  /* Of the library's own operators: kernels of a higher rank come first, plain ones have 0;
+   * negative for none. */
+  int32_t rank;
+  int32_t reserved;
+  /* A failure with the reason where it cannot run on this machine. Asked once, when a kernel of it
+   * might first run. Null: it can. */
+  opkit_status (*available)(const opkit_backend* backend);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -9040,6 +9150,10 @@ typedef struct opkit_library {
   const opkit_layout_converter* const* layout_converters;
   uint64_t num_devices;
   const opkit_device* const* devices;
+  /* Since 1.4. */
+  uint64_t num_backends;
+  const opkit_backend* const* backends;
+  const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
 /* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
@@ -9096,13 +9210,29 @@ namespace detail {
 // where the header's sizes are larger.
 inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
                           kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56;
+                          kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
 static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
               sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
               sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// The most elements, inputs or kernels: a larger count is taken for damage.
-inline constexpr uint64_t kMostParts = 65535;
+              sizeof(opkit_library) >= kLibraryBytes &&
+              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
+// The most elements, inputs or kernels: a larger count is taken for damage. So is a struct of more
+// bytes, and a name or another text of more.
+inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
+
+// Whether the other image's array lies as its elements must.
+template <class T>
+bool IsAligned(const T* array) {
+  return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
+}
+// Whether the other image's struct is there, lies as it must, and says a size that it can have.
+template <class Struct>
+bool IsReadable(const Struct* it, uint64_t least_bytes) {
+  return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
+         it->size % alignof(Struct) == 0;
+}
+// The other image's text; null is an empty one. Error (kInvalidArgument) where it does not end.
+std::string TextOfAbi(const char* text);
 
 // The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
 // empty where it may be read.
@@ -9132,6 +9262,34 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+// ---- opkit/op/abi/program_host.hpp
+// The host whose functions the operators of this image call, and whether that is another program.
+// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The host functions that operators of this image call: the program's own table, or in a library
+// the table it was loaded with. Null before the first function operator is registered or loaded.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
+// it.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
+
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
+}
+// Whether this image is a library that another program has loaded.
+OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
 // ---- opkit/op/abi/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
@@ -9183,14 +9341,6 @@ class [[nodiscard]] OpStatus {
 #ifndef Status  // X11 makes it a macro for int, which functions may return as well
 using Status = OpStatus;
 #endif
-
-namespace detail {
-
-// The host functions that operators of this image call: the program's own table, or in a library
-// the table it was loaded with. Null before the first function operator is registered or loaded.
-OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
-
-}  // namespace detail
 
 // The text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread has its
 // own, empty at the start of every call. The host keeps it, because a thread-local string of a
@@ -9914,28 +10064,6 @@ class OpResource {
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
-// ---- opkit/op/abi/program_host.hpp
-// IsProgramHost: whether a library's host is the program that the library's source is part of.
-// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
-// it.
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
-
-OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
-  return host && host == g_program_host.load(std::memory_order_relaxed);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
 // ---- opkit/op/abi/host_table.hpp
 // The host's side of opkit_abi.h: the table of functions that serve function operators, in this
 // program and in the libraries it loads, and the failure that each thread is about to report.
@@ -10194,12 +10322,14 @@ namespace opkit::inline OPKIT_ABI {
 class OperatorDef;
 struct KernelConfig;
 struct KernelQuery;
+struct FusionQuery;
+struct FusedNode;
 
 // The device and the node that a state is made for.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;      // the node: in the program that runs it
-  const opkit_node* node = nullptr;      // the same, in a library
+  const OperatorDef* def = nullptr;      // the node; null in a library
+  const opkit_node* node = nullptr;      // the same, with its graphs; lasts as long as the state
   const KernelConfig* config = nullptr;  // what selection chose of the kernel's proposals
 };
 
@@ -10616,6 +10746,13 @@ Erased AdaptTo(F f) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Whether REGISTER_OP takes the name: my_gemm, com.me.Gemm, me::Gemm.
+consteval bool IsOperatorName(std::string_view name) {
+  for (const char c : name)
+    if (c == '"' || c == ' ' || c == '<' || c == '(') return false;
+  return !name.empty();
+}
+
 // What holds a library: its operators, those of its runs that end after their function, and whoever
 // else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
 struct FunctionUse : RefCounted {
@@ -10634,6 +10771,8 @@ struct FunctionDevice {
   bool shares_state = true;          // backward runs the object that forward has used
   // Of a library's kernel that proposes configurations; empty: one, as the record says.
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
+  // Of one that takes the next node in.
+  UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
   opkit_kernel abi{};  // the functions' form in opkit_abi.h, where the record crosses
 };
 
@@ -10646,8 +10785,9 @@ struct FunctionOpRecord : detail::RefCounted {
   int line = 0;
   std::string doc;
   std::string library;  // the library that it came from; empty for the program itself
-  std::string library_name, library_version;  // as that library announces them
-  uint64_t flags = 0;                         // OPKIT_OP_SUBGRAPH, …
+  // As that library announces them: its own version, or that of its toolkit.
+  std::string library_name, library_version;
+  uint64_t flags = 0;  // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
   std::vector<AttributeSchema> attributes;
@@ -11181,11 +11321,26 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 }  // namespace opkit
 
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_OP is the library's
-// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header.
+// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header. Of a name
+// that is no identifier, com.me.Gemm or me::Gemm, the anchor is never compiled.
 #undef OPKIT_REGISTER_OP
-#define OPKIT_REGISTER_OP(name)                                                               \
-  OPKIT_REGISTRATION_OF(REGISTER_OP, name);                                                   \
-  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}  \
+#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
+#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                  \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                      \
+  static_assert(::opkit::detail::IsOperatorName(#name),                                       \
+                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "    \
+                "com.me.Gemm or me::Gemm");                                                   \
+  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                     \
+      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                                \
+  extern "C" inline void anchor() {}                                                          \
+  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =            \
+      []<bool kIsIdentifier = ::opkit::detail::IsIdentifier(#name)>()->void(*)() {            \
+    if constexpr (kIsIdentifier)                                                              \
+      return &anchor;                                                                         \
+    else                                                                                      \
+      return nullptr;                                                                         \
+  }                                                                                           \
+  ();                                                                                         \
   [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
 #endif
@@ -11817,7 +11972,7 @@ class GraphTypes {
 // sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
 // that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and the errors
 // of the operators' own functions. Nothing is learned from a node whose operator is not registered,
-// where those are allowed.
+// where those are allowed. In a library, the operators of its program are asked as well.
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
@@ -14394,6 +14549,7 @@ struct LoadedLibrary : RefCounted {
   LibraryImagePtr image;
   std::string path, backend;
   std::vector<FunctionRecord> records;
+  std::vector<std::pair<std::string, const opkit_backend*>> backends;  // that it describes
   std::vector<char> owns;                  // the operator of records[i] is this library's
   std::vector<std::string> gradients;      // of the operators whose gradient is this library's
   bool overrides = false;                  // its kernels come first
@@ -14473,6 +14629,8 @@ class Library {
     const char* version = image().library->version;
     return version ? version : "";
   }
+  // Its own version, which OPKIT_LIBRARY_VERSION says; empty where it does not say.
+  std::string own_version() const;
   std::pair<uint32_t, uint32_t> abi_version() const {
     return {image().library->abi_major, image().library->abi_minor};
   }
@@ -14693,8 +14851,9 @@ std::string ToJson(const ProfileDiff& diff);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
-// of a trace; once. Returns whether it does.
+// Records from now to the end of the process, or until the program calls Profiler::Start, where the
+// environment's OPKIT_PROFILE names a file; once. The file is one of WriteProfileFile, with the
+// number of the process for each "%p" in its name. Returns whether it does.
 bool ProfileByEnvironment();
 
 }  // namespace detail
@@ -14772,8 +14931,10 @@ struct ProfileOptions {
   // are not to be had.
   std::vector<std::string> counters = {};
   CounterSource* counter_source = nullptr;  // null: PerfCounters()
-  // Where a fatal signal ends the process while the session runs, its Chrome trace until then is
-  // written there. Empty for nowhere.
+  // Where a fatal signal, SIGINT, SIGTERM or SIGHUP ends the process while the session runs, what
+  // was recorded until then is written there: a Chrome trace, or what ".pftrace" and ".html" at the
+  // end of the name ask for. Empty for nowhere. It takes signal handlers, and a stack for them on
+  // each thread that records.
   std::string crash_trace = {};
 };
 
@@ -14796,9 +14957,9 @@ struct MachineRates {
 
   // `flops` operations and `bytes` bytes in `ns`, as a share of what this machine could do with
   // them at most: the longer of the times that it needs for either (Williams, Waterman, Patterson:
-  // Roofline, 2009). 0 where the rates are not known.
+  // Roofline, 2009). 0 where the rates are not known: where one is not above 0, or no number.
   double ShareOf(double its_flops, double its_bytes, int64_t ns) const {
-    if (flops <= 0 || bytes <= 0 || ns <= 0) return 0;
+    if (!(flops > 0) || !(bytes > 0) || ns <= 0) return 0;
     const double compute = its_flops / flops, traffic = its_bytes / bytes;
     return (compute > traffic ? compute : traffic) / (static_cast<double>(ns) * 1e-9);
   }
@@ -14818,8 +14979,9 @@ namespace opkit::inline OPKIT_ABI {
 struct ProfileTableOptions {
   enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
   Sort sort = Sort::kTotal;
-  bool by_node = false;   // a row for each node instead of one for each type of operator
-  bool by_shape = false;  // and for each dtypes and shapes of inputs, with ProfileOptions::shapes
+  bool by_node = false;  // a row for each node instead of one for each type of operator
+  // And for each dtypes and shapes of inputs and each backend, with ProfileOptions::shapes.
+  bool by_shape = false;
   MachineRates peak =
       {};  // what rates are compared with: MachinePeak() of opkit/profile/machine_peak.hpp
 };
@@ -14829,8 +14991,8 @@ struct ProfileTableOptions {
 // is in the row `MyOp::user_code`.
 struct ProfileTableRow {
   std::string name;
-  std::string node;    // empty unless by_node
-  std::string shapes;  // empty unless by_shape
+  std::string node;             // empty unless by_node
+  std::string shapes, backend;  // empty unless by_shape
   std::string domain;
   int64_t count = 0;
   int64_t total = 0, self = 0, min = 0, max = 0;
@@ -14981,7 +15143,7 @@ class ProfileScope {
  public:
   // `name` is copied while a profile is recorded.
   explicit ProfileScope(std::string_view name)
-      : scope_(InvocationKind::kUserCode, [&] { return SpanNames{InternName(name)}; }) {}
+      : scope_(InvocationKind::kUserCode, [&] { return SpanNames::OfText(name); }) {}
 
  private:
   InvocationScope scope_;
@@ -16195,6 +16357,113 @@ OPKIT_IMAGE_LOCAL std::string DocsOfAllOperators();
 
 #endif  // OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
 
+// ---- opkit/graph/debug/compare_runs.hpp
+// CompareRuns: runs two plans of one graph on the same inputs and compares what their nodes make,
+// one after the other: the first that differs is where a result goes wrong.
+#ifndef OPKIT_GRAPH_DEBUG_COMPARE_RUNS_HPP_
+#define OPKIT_GRAPH_DEBUG_COMPARE_RUNS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// An element differs where |found - expected| > atol + rtol * |expected|, as in numpy.allclose.
+// Integers and bools must be equal. An infinity is equal to itself alone, and NaN to NaN.
+struct CompareRunsOptions {
+  double rtol = 1e-3;
+  double atol = 1e-5;
+  // Nodes of the expected plan read what the first plan's run made, so that each is compared by
+  // itself: what is wrong in one is not so in all behind it, and rounding does not add up from node
+  // to node. False: two runs apart from each other.
+  bool node_by_node = true;
+};
+
+// One value that both runs have.
+struct ComparedValue {
+  std::string name;
+  std::string node;  // "Conv 'c1'", what makes it in the first plan
+  // What computed it in each run: a backend, or the operator that stands there for the node.
+  std::string backend, expected_backend;
+  bool same_kernel = false;  // in both runs
+  bool differs = false;
+  int64_t elements = 0;
+  int64_t different = 0;  // of the elements
+  double max_abs = 0;     // the largest |found - expected|; infinite for a NaN in one run alone
+  double max_rel = 0;     // the largest |found - expected| / |expected|, zeros left out
+  std::vector<int64_t> first = {};  // the index of the first element that differs
+  // That element in each run; or the types, where these differ and no element is compared.
+  std::string found = {}, expected = {};
+};
+
+struct RunComparison {
+  std::vector<ComparedValue> values;  // in an order in which the nodes of the first plan can run
+  // Values in one run alone: kernels compute several nodes together, partitioners take some.
+  std::vector<std::string> not_compared;
+  int first_different = -1;  // in `values`; -1: none differs
+  CompareRunsOptions options;
+
+  bool same() const { return first_different < 0; }
+  // One sentence: the first value that differs, with its node and element.
+  std::string Verdict() const;
+  // A line for each value, and the verdict.
+  std::string ToText() const;
+};
+
+// Runs both, each on copies of the inputs, `expected` second. What the plans differ in is what is
+// compared: kernels of other backends, the passes, threads. Nodes that draw random numbers differ.
+// Values that nodes rewrite, and those that the host does not reach, are those of each run also
+// node by node. Errors: kInvalidArgument for a tolerance that is negative or NaN, and for
+// plans that have no value in common; as Executor::Run.
+//
+//   SetGlobalEnginePref(DeviceType::kCPU, {"reference"});
+//   const Plan expected = Compile(graph);
+//   SetGlobalEnginePref(DeviceType::kCPU, {});
+//   const RunComparison runs = CompareRuns(Compile(graph), expected, {{"X", x}});
+//   if (!runs.same()) std::puts(runs.ToText().c_str());
+RunComparison CompareRuns(const Plan& plan, const Plan& expected,
+                          const std::vector<NamedTensor>& inputs,
+                          const CompareRunsOptions& options = {});
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_DEBUG_COMPARE_RUNS_HPP_
+
+// ---- opkit/graph/debug/run_values.hpp
+// RunKeepingValues: a run that copies what every node of a plan makes, to find where a result goes
+// wrong. The plan stays what it is: the same kernels write to the same memory in the same order.
+#ifndef OPKIT_GRAPH_DEBUG_RUN_VALUES_HPP_
+#define OPKIT_GRAPH_DEBUG_RUN_VALUES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct NodeValue {
+  int node = 0;      // of Plan::graph()
+  std::string name;  // of the value
+  Tensor tensor;     // a dense copy that the host reaches, in the standard layout
+};
+
+// Runs with these inputs, besides those that are bound, and copies each output of each node when
+// its operator has written it: afterwards its memory may hold another value. In an order in which
+// the nodes can run. Left out are values between nodes that one kernel computes together, values
+// inside the bodies of nodes, and those of an operator that is still at work when it returns.
+// Errors: as Executor::Run and Executor::op; a plan that leaves shapes of its inputs open runs once
+// before this, with inputs of the same shapes.
+//
+//   for (const NodeValue& value : RunKeepingValues(executor, {{"X", x}}))
+//     WriteNpy(value.name + ".npy", value.tensor);
+std::vector<NodeValue> RunKeepingValues(Executor& executor,
+                                        const std::vector<NamedTensor>& inputs = {});
+
+namespace detail {
+
+// The same, but nodes read `values`, those of another run of the graph, in place of what the nodes
+// before them made here: each node computes alone what it makes of the other run's values.
+std::vector<NodeValue> RunNodesOnValues(Executor& executor, const std::vector<NamedTensor>& inputs,
+                                        const std::vector<NodeValue>& values);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_DEBUG_RUN_VALUES_HPP_
+
 // ---- opkit/graph/passes/batch_normalization.hpp
 // FoldBatchNormalization: puts what scales and shifts the channels of a convolution into its
 // weights, so that it takes no time in a run.
@@ -16831,7 +17100,7 @@ OPKIT_INLINE void PinCurrentThread(int index) {
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
   int skip = index % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -16839,6 +17108,41 @@ OPKIT_INLINE void PinCurrentThread(int index) {
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
     return;
   }
+}
+
+// A stack for the handlers of one thread.
+class SignalStack {
+ public:
+  SignalStack() {
+    stack_t now = {};
+    if (sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
+    void* const memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    stack_t own = {};
+    own.ss_sp = memory;
+    own.ss_size = kBytes;
+    if (sigaltstack(&own, nullptr) == 0)
+      memory_ = memory;
+    else
+      munmap(memory, kBytes);
+  }
+  SignalStack(const SignalStack&) = delete;
+  ~SignalStack() {
+    if (!memory_) return;
+    stack_t now = {}, none = {};
+    none.ss_flags = SS_DISABLE;
+    const bool is_own = sigaltstack(nullptr, &now) == 0 && now.ss_sp == memory_;
+    if (!is_own || sigaltstack(&none, nullptr) == 0) munmap(memory_, kBytes);
+  }
+
+ private:
+  static constexpr size_t kBytes = 64 << 10;  // for handlers of a program's own too
+  void* memory_ = nullptr;
+};
+OPKIT_INLINE void MakeSignalStack() {
+  static thread_local const SignalStack stack;
+  static_cast<void>(stack);
 }
 
 OPKIT_INLINE void SetCurrentThreadName(const char* name) {
@@ -17723,6 +18027,7 @@ namespace detail {
 struct InternedNames {
   Mutex mutex;
   NameIndex names;
+  int64_t room = INT64_MAX;
 
   // Not destroyed: threads may still name things while the process ends.
   static InternedNames& Get() {
@@ -17746,18 +18051,24 @@ struct RecentName {
 };
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
-}  // namespace detail
-
-OPKIT_INLINE uint32_t InternName(std::string_view name) {
+inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
+  constexpr int64_t kBytesBeside = 64;  // the text: its string, and its places in the index
   if (name.empty()) return 0;
   // By its address: a name is mostly a literal, or a string that lives long.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
-  detail::RecentName& recent = detail::t_recent_names[(place ^ place >> 6) % 64];
+  RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  detail::InternedNames& table = detail::InternedNames::Get();
-  detail::MutexLock lock(table.mutex);
-  const auto number = static_cast<uint32_t>(table.names.Add(name));
+  InternedNames& table = InternedNames::Get();
+  MutexLock lock(table.mutex);
+  int found = table.names.Find(name);
+  if (found < 0) {
+    const int64_t bytes = static_cast<int64_t>(name.size()) + kBytesBeside;
+    if (only_if_room && table.room < bytes) return 0;
+    table.room -= bytes;
+    found = table.names.Add(name);
+  }
+  const auto number = static_cast<uint32_t>(found);
   if (name.size() <= sizeof recent.text) {
     recent.number = number;
     recent.size = static_cast<uint32_t>(name.size());
@@ -17766,6 +18077,19 @@ OPKIT_INLINE uint32_t InternName(std::string_view name) {
   return number;
 }
 
+}  // namespace detail
+
+OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  return detail::NumberOfName(name, false);
+}
+OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
+  return detail::NumberOfName(name, true);
+}
+OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  table.room = bytes;
+}
 OPKIT_INLINE std::string InternedName(uint32_t number) {
   detail::InternedNames& table = detail::InternedNames::Get();
   detail::MutexLock lock(table.mutex);
@@ -19535,13 +19859,18 @@ struct OpRegistry::State {
   bool has_overrides = false;
   struct Rank {
     int value = kUnranked;
+    std::string origin;
   };
-  NameMap<Rank> ranks;
+  NameMap<std::vector<Rank>> ranks;  // of each backend, by those that say one
+  // By backend and origin. The function stays where it is while it is called.
   struct Availability {
-    std::string (*why_not)() = nullptr;
+    detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
     bool is_known = false;
     std::string found;
   };
+  static std::string AvailabilityKey(std::string_view backend, std::string_view origin) {
+    return StrCat(backend, '\n', origin);
+  }
   NameMap<Availability> availability;
 };
 
@@ -19675,6 +20004,13 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
+  state_->ranks.EraseIf([&](auto& row) {
+    std::erase_if(row.value, [&](const State::Rank& rank) { return rank.origin == origin; });
+    return row.value.empty();
+  });
+  state_->availability.EraseIf([&](const auto& row) {
+    return std::string_view(row.name).ends_with(State::AvailabilityKey({}, origin));
+  });
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
     std::erase_if(entry.kernels,
@@ -19709,48 +20045,81 @@ OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view ba
 OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
   if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
 }
-OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
+OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank,
+                                             const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  int& known = state_->ranks[backend].value;
-  if (rank > known) known = rank;
+  state_->ranks[backend].push_back({rank, origin});
 }
-OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
+OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_view origin) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  const State::Rank* known = state_->ranks.Find(backend);
-  return known ? known->value : kUnranked;
+  int rank = kUnranked;
+  if (const auto* known = state_->ranks.Find(backend))
+    for (const State::Rank& one : *known)
+      if (one.origin.empty() || one.origin == origin) rank = (std::max)(rank, one.value);
+  return rank;
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
-                                                     std::string (*why_not)()) {
+                                                     UniqueFunction<std::string()> why_not,
+                                                     const std::string& origin) {
+  using Function = detail::Shared<UniqueFunction<std::string()>>;
   detail::MutexLock lock(state_->mutex);
-  state_->availability[backend] = {why_not, false, {}};
+  state_->availability[State::AvailabilityKey(backend, origin)] = {
+      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}};
 }
-OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
-  std::string (*why_not)() = nullptr;
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(const Kernel& kernel) const {
+  const std::string key = State::AvailabilityKey(kernel.backend, kernel.origin);
+  State::Availability known;
   {
     detail::MutexLock lock(state_->mutex);
-    const State::Availability* known = state_->availability.Find(backend);
-    if (!known) return {};
-    if (known->is_known) return known->found;
-    why_not = known->why_not;
+    const State::Availability* found = state_->availability.Find(key);
+    if (!found) return {};
+    known = *found;
   }
-  std::string why = why_not();  // may take its time, and look into the registry
-  detail::MutexLock lock(state_->mutex);
-  State::Availability& known = state_->availability[backend];
+  if (known.is_known) return known.found;
+  known.found = known.why_not->value();  // may take its time, and look into the registry
   known.is_known = true;
-  return known.found = std::move(why);
+  detail::MutexLock lock(state_->mutex);
+  state_->availability[key] = known;
+  return known.found;
+}
+OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backend) const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->availability.Has(State::AvailabilityKey(backend, {}));
 }
 OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
-  NameMap<int> kernels;
+  struct Row {
+    int kernels = 0;
+    detail::RefCountedList rows;  // one of each origin
+  };
+  NameMap<Row> backends;
   {
     detail::MutexLock lock(state_->mutex);
     for (const auto& row : state_->ops)
-      for (const auto& kernel : row.value.kernels) ++kernels[State::KernelOf(kernel).backend];
+      for (const auto& kernel : row.value.kernels) {
+        const Kernel& one = State::KernelOf(kernel);
+        Row& backend = backends[one.backend];
+        ++backend.kernels;
+        bool is_new = true;
+        for (const auto& known : backend.rows)
+          is_new &= State::KernelOf(known).origin != one.origin;
+        if (is_new) backend.rows.push_back(kernel);
+      }
   }
   std::vector<BackendInfo> found;
-  for (const auto& row : kernels)
-    found.push_back({row.name, BackendRank(row.name), row.value, WhyUnavailable(row.name)});
+  for (const auto& row : backends) {
+    BackendInfo& info = found.emplace_back();
+    info.name = row.name;
+    info.rank = BackendRank(row.name);
+    for (const auto& kernel : row.value.rows)
+      info.rank = (std::max)(info.rank, BackendRank(row.name, State::KernelOf(kernel).origin));
+    info.kernels = row.value.kernels;
+    for (const auto& kernel : row.value.rows) {  // those of one origin can run, or none
+      info.why_unavailable = WhyUnavailable(State::KernelOf(kernel));
+      if (info.why_unavailable.empty()) break;
+    }
+  }
   return found;
 }
 
@@ -20514,7 +20883,15 @@ inline BackendPreference SplitBackends(std::string_view text) {
 OPKIT_INLINE const BackendPreference& AllowedBackends() {
   static const BackendPreference allowed = [] {
     const char* const text = std::getenv("OPKIT_BACKENDS");
-    return SplitBackends(text ? text : "");
+    BackendPreference names = SplitBackends(text ? text : "");
+    if (names.empty() || !IsLoadedLibrary()) return names;
+    // The program may call the library's plain kernels "my_ops", and those of its backend "fast"
+    // "my_ops.fast".
+    for (size_t i = names.size(); i > 0; --i)
+      if (const size_t dot = names[i - 1].rfind('.'); dot != std::string::npos)
+        names.push_back(names[i - 1].substr(dot + 1));
+    names.emplace_back(kReferenceBackend);
+    return names;
   }();
   return allowed;
 }
@@ -20563,7 +20940,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
       if (name == kernel->backend) return at << 32;
       ++at;
     }
-    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend) : 0);
+    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend, kernel->origin) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
   std::string refused;  // by OPKIT_BACKENDS
@@ -20666,9 +21043,10 @@ OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
+  uint32_t shapes_name = InternNameIfRoom(shapes);
+  if (shapes_name == 0) shapes_name = InternName("(other shapes)");
   const OpCost cost = work.schema->Cost(def, inputs, outputs);
-  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written,
-          InternName(*work.backend)};
+  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*work.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
@@ -20757,7 +21135,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
-    std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend);
+    std::string why = OpRegistry::Global().WhyUnavailable(*kernel);
     if (why.empty() && kernel->proposes_layouts && !options.converts)
       why = g_why_not_standard(*kernel, schema, def, *ws);
     if (!why.empty()) {
@@ -21184,7 +21562,8 @@ OPKIT_INLINE OperatorCall::OperatorCall(const OpSchema& schema, const OperatorDe
   SetOperator(std::move(made), std::move(place));
   const OpRegistry& registry = OpRegistry::Global();
   for (const Kernel* kernel : registry.FindKernels(def_.type(), def_.device().type))
-    selects_ |= kernel->proposes_layouts || registry.BackendRank(kernel->backend) > 0;
+    selects_ |=
+        kernel->proposes_layouts || registry.BackendRank(kernel->backend, kernel->origin) > 0;
   if (selects_) selected_for_.resize(inputs_.size());
 }
 
@@ -21675,15 +22054,35 @@ inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
          !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
 }
 
+inline constexpr uint64_t kMostStringBytes = uint64_t{1} << 32;  // of a string attribute
+
+OPKIT_INLINE std::string TextOfAbi(const char* text) {
+  const size_t bytes = text ? ::strnlen(text, kMostTextBytes + 1) : 0;
+  if (bytes > kMostTextBytes)
+    Throw(ErrorCode::kInvalidArgument, "a text of a library has more than ", kMostTextBytes,
+          " bytes, or no end: ", std::string(text, 32), "…");
+  return {text ? text : "", bytes};
+}
+
+// Why a struct must not be read; null where it may be.
+template <class Struct>
+const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
+  if (!it) return "is null";
+  if (!IsAligned(it)) return "is not aligned";
+  if (it->size < least_bytes) return "is shorter than version 1.0's";
+  return IsReadable(it, least_bytes) ? nullptr : "says a size that it cannot have";
+}
+
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (!view) return "is null";
-  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (const char* problem = ProblemOfStruct(view, kTensorBytes)) return problem;
   if (view->dtype <= 0 || view->dtype >= kNumDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
   if (view->device_type <= 0)
     return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
   if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  if (!IsAligned(view->shape) || !IsAligned(view->strides))
+    return "has a shape or strides that are not aligned";
   bool is_empty = false;
   for (int i = 0; i < view->rank; ++i) {
     if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
@@ -21691,11 +22090,15 @@ OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
   }
   int64_t bytes = 0;
   if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
-  return view->data || is_empty ? "" : "has no memory";
+  if (!view->data) return is_empty ? "" : "has no memory";
+  const auto dtype = static_cast<DType>(view->dtype);
+  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype)) / (IsComplex(dtype) ? 2 : 1);
+  return reinterpret_cast<uintptr_t>(view->data) % alignment == 0
+             ? ""
+             : "has memory that is not aligned to its elements";
 }
 OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (!attr) return "is null";
-  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (const char* problem = ProblemOfStruct(attr, kAttrBytes)) return problem;
   if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
     return StrCat("has the type ", attr->type, ", which does not exist");
   if (!attr->name) return "has no name";
@@ -21710,8 +22113,12 @@ OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
                                                     : static_cast<const void*>(attr->ints);
   if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
     return "has elements that are null";
+  if (reinterpret_cast<uintptr_t>(elements) % 8 != 0 || (is_text && !IsAligned(attr->string_sizes)))
+    return "has elements that are not aligned";
   for (uint64_t i = 0; i < attr->count; ++i) {
     if (is_text && !attr->strings[i]) return "has a null string";
+    if (is_text && attr->string_sizes[i] > kMostStringBytes)
+      return StrCat("has a string of ", attr->string_sizes[i], " bytes");
     if (!is_tensor) continue;
     if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
       return StrCat("has a tensor that ", problem);
@@ -21799,13 +22206,15 @@ OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
 
 OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Arguments out;
-  if (count > kMostParts || (count > 0 && !attrs))
+  if (count > kMostParts || (count > 0 && (!attrs || !IsAligned(attrs))))
     Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
           attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            IsReadable(attrs[i], kAttrBytes) && attrs[i]->name
+                ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
+                : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
@@ -21820,7 +22229,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
       else
         values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
     }
-    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
+    out.Set(TextOfAbi(attr.name),
+            Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
   }
   return out;
 }
@@ -21829,6 +22239,281 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+
+// ---- opkit/op/abi/abi_node.hpp
+// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to functions of an
+// operator. For definitions. The graphs that nodes carry are in graph/abi_graph.hpp.
+#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
+#define OPKIT_OP_ABI_ABI_NODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Filled by graph/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// pointers, and copies one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
+                                             std::vector<const opkit_graph*>&)>
+    g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
+    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+
+// Numbers of symbols. A host's are those of interned names, so that the graph around a node and the
+// one that it carries agree. In a library a symbol is called by its number, "s12".
+inline constexpr const char* kAbiSymbol = "s";
+OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
+  if (dim.is_known()) return dim.value();
+  if (!dim.is_symbol()) return -1;
+  const std::string& name = dim.symbol();
+  if (!IsLoadedLibrary()) return -1 - int64_t{InternName(name)};
+  if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
+  int64_t number = 0;
+  for (const char c : std::string_view(name).substr(1)) {
+    if (c < '0' || c > '9' || number > UINT32_MAX) return -1;
+    number = 10 * number + (c - '0');
+  }
+  return -2 - number;
+}
+OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
+  if (extent >= 0) return Dim(extent);
+  if (extent == -1) return {};
+  if (IsLoadedLibrary()) return Sym(StrCat(kAbiSymbol, -2 - extent));
+  const int64_t number = extent < -int64_t{UINT32_MAX} ? 0 : -1 - extent;
+  const std::string name = InternedName(static_cast<uint32_t>(number));
+  return name.empty() ? Dim() : Sym(name);
+}
+
+// An opkit_node, and the data that it points to.
+class AbiNode : public RefCounted {
+ public:
+  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+    Point(def_.inputs(), inputs_);
+    Point(def_.outputs(), outputs_);
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
+    node_.size = sizeof node_;
+    node_.op = def_.type().c_str();
+    node_.name = def_.name().c_str();
+    node_.device_type = static_cast<int32_t>(def_.device().type);
+    node_.device_index = def_.device().index;
+    node_.num_inputs = inputs_.size();
+    node_.inputs = inputs_.data();
+    node_.num_outputs = outputs_.size();
+    node_.outputs = outputs_.data();
+    node_.num_attrs = attributes_.size();
+    node_.attrs = attributes_.data();
+    node_.num_graphs = graph_pointers_.size();
+    node_.graphs = graph_pointers_.data();
+    Point(def_.control_inputs(), control_inputs_);
+    node_.num_control_inputs = control_inputs_.size();
+    node_.control_inputs = control_inputs_.data();
+    node_.backend = def_.engine().c_str();
+    node_.is_gradient = def_.is_gradient_op();
+  }
+  const opkit_node& node() const { return node_; }
+
+ private:
+  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
+    for (const std::string& name : names) pointers.push_back(name.c_str());
+  }
+
+  const OperatorDef def_;
+  AbiAttributes attributes_;
+  std::vector<const char*> inputs_, outputs_, control_inputs_;
+  RefCountedList graphs_;  // of AbiGraph
+  std::vector<const opkit_graph*> graph_pointers_;
+  opkit_node node_{};
+};
+
+// Knowledge of values as an array of opkit_value, which a library refines.
+class AbiValues {
+ public:
+  // `symbols` gathers those of inputs and outputs: an answer may name no others.
+  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+      : symbols_(symbols), values_(infos.size()) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const TensorInfo& info = infos[i];
+      opkit_value& value = values_[i];
+      value.size = sizeof value;
+      value.present = 1;
+      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
+      value.rank = -1;
+      if (!info.layout.descriptor && g_layout_name_pointer)
+        value.layout = g_layout_name_pointer(info.layout.id);
+      if (!info.shape.has_rank()) continue;
+      if (info.shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
+              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
+      value.rank = info.shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const Dim& dim = info.shape[axis];
+        value.dims[axis] = AbiExtent(dim);
+        if (dim.is_symbol()) symbols_.push_back(dim.symbol());
+      }
+    }
+  }
+  AbiValues(const AbiValues&) = delete;
+
+  opkit_value* data() { return values_.data(); }
+  opkit_value& operator[](size_t i) { return values_[i]; }
+  void SetConstant(size_t i, const Tensor& tensor) {
+    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
+    values_[i].constant = (*constants_.back()->data())->tensors[0];
+  }
+  DType dtype(size_t i, const char* what) const {
+    const int32_t dtype = values_[i].dtype;
+    if (dtype < -1 || dtype >= kNumDTypes)
+      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
+            ", which does not exist");
+    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
+  }
+  SymbolicShape shape(size_t i, const char* what) const {
+    const opkit_value& value = values_[i];
+    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
+    if (value.rank < 0) return {};
+    std::vector<Dim> dims;
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = value.dims[axis];
+      dims.push_back(DimOfAbi(extent));
+      if (extent < -1 && !IsKnownSymbol(dims.back()))
+        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
+              what, " ", i, "; -1 is unknown");
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+ private:
+  bool IsKnownSymbol(const Dim& dim) const {
+    for (const std::string& symbol : symbols_)
+      if (dim.is_symbol() && dim.symbol() == symbol) return true;
+    return false;
+  }
+
+  std::vector<std::string>& symbols_;
+  std::vector<opkit_value> values_;
+  std::vector<IntrusivePtr<AbiAttributes>> constants_;
+};
+
+// Names that a library hands over.
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what, uint64_t most = kMostParts) {
+  if (count > most || (count > 0 && (!names || !IsAligned(names))))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  std::vector<std::string> read;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+    read.push_back(TextOfAbi(names[i]));
+  }
+  return read;
+}
+
+// Copies everything. Error (kInvalidArgument) for a struct that is no node.
+inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
+  if (!IsReadable(&node, kNodeBytes) || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && (!node.graphs || !IsAligned(node.graphs))))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
+  OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
+                  ArgumentsOfAbi(node.attrs, node.num_attrs));
+  if (node.name) def.Name(TextOfAbi(node.name));
+  if (OPKIT_ABI_HAS(&node, is_gradient)) {
+    for (std::string& name :
+         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
+      def.ControlInput(std::move(name));
+    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    def.IsGradientOp(node.is_gradient != 0);
+  }
+  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
+            " is null, shorter than version 1.0's or has no name");
+    def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
+  }
+  return def;
+}
+
+// A dtype and shape as the other side knows them. What this image has no number for is unknown, and
+// of a library an Error (kInvalidArgument).
+inline TensorInfo InfoOfAbi(const opkit_value& value) {
+  TensorInfo info;
+  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+       value.rank > OPKIT_MAX_RANK) &&
+      !IsLoadedLibrary())
+    Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
+          " and the rank ", value.rank);
+  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+// The other side's array of values, as this image's inference reads it, and what that says of them
+// written back. Error (kInvalidArgument) for an array that is none.
+class ValuesOfAbi {
+ public:
+  ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
+    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+      Throw(ErrorCode::kInvalidArgument, "a library has ", count,
+            " values that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+      if (!with_shapes) {
+        info.shape = {};
+        continue;
+      }
+      if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
+      if (value.constant) info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
+    }
+  }
+  ValuesOfAbi(const ValuesOfAbi&) = delete;
+  const std::vector<TensorInfo>& infos() const { return infos_; }
+
+  static void StoreTypes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].dtype != DType::kUndefined)
+        opkit_value_at(values, i)->dtype = static_cast<int32_t>(infos[i].dtype);
+  }
+  static void StoreShapes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const SymbolicShape& shape = infos[i].shape;
+      if (!shape.has_rank()) continue;
+      if (shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
+              " are the most");
+      opkit_value& value = *opkit_value_at(values, i);
+      const bool same_rank = value.rank == shape.rank();
+      value.rank = shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const int64_t extent = AbiExtent(shape[axis]);
+        if (extent != -1 || !same_rank) value.dims[axis] = extent;
+      }
+    }
+  }
+
+ private:
+  // The standard one for a layout that only the other side knows.
+  static Layout KnownLayout(const char* its_name) {
+    const std::string name = TextOfAbi(its_name);
+    if (g_registered_layouts)
+      for (const RegisteredLayout& known : g_registered_layouts())
+        if (known.name == name) return Layout{known.id, {}};
+    return {};
+  }
+  std::vector<TensorInfo> infos_;
+  std::list<Tensor> constants_;  // that infos_ point to
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
 
 // ---- opkit/op/abi/resource_state.hpp
 // The state behind the calls of a function operator: memory it was given, operators it invoked, and
@@ -21937,17 +22622,16 @@ class OutputMaker {
   ~OutputMaker() = default;
 };
 
-// A graph that an operator of a library has the host run, made ready. `key` is its address in the
-// library.
+// A graph that an operator of functions has its program run, made ready. `key` is its address.
 class HostedGraph : public RefCounted {
  public:
   explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
   virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
   const opkit_graph* const key;
 };
-// Makes a graph ready. The loading of a library fills it.
+// Makes a graph ready.
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_graph* graph)>
-    g_make_hosted_graph{"a graph of a library", "opkit/plugin.hpp"};
+    g_make_hosted_graph{"run_graph", "opkit/partition.hpp"};
 
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
@@ -22105,7 +22789,15 @@ inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
 
 struct OPKIT_IMAGE_LOCAL HostFunctions {
   static ResourceState& StateOf(const opkit_call* call) {
+    if (!call)
+      Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
     return *static_cast<ResourceState*>(call->context);
+  }
+  // For what a function of the host writes.
+  template <class T>
+  static void RequireRoom(const T* room, const char* what) {
+    if (!room || !IsAligned(room))
+      Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
   }
 
   // Throws the exception that was kept, if any.
@@ -22127,17 +22819,23 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void SetError(opkit_status, const char* text, uint64_t size) {
     HostError& now = CurrentHostError();
-    now.text.assign(text ? text : "", text ? size : 0);
+    now.text = TextOfSize(text, size);
     now.exception = nullptr;
   }
   static void AddError(const char* text, uint64_t size) {
-    if (text) CurrentHostError().text.append(text, size);
+    CurrentHostError().text += TextOfSize(text, size);
+  }
+  // The text; one whose size cannot be is read to its end.
+  static std::string_view TextOfSize(const char* text, uint64_t size) {
+    if (!text) return {};
+    return {text, size <= kMostTextBytes ? size : ::strnlen(text, kMostTextBytes)};
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
   static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      RequireRoom(memory, "alloc()");
       *memory = nullptr;
       if (bytes < 0)
         Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
@@ -22148,7 +22846,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
-    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
+        (rank > 0 && (!shape || !IsAligned(shape))))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
             " in operator ", state.op);
     return Shape(Dims(shape, static_cast<size_t>(rank)));
@@ -22184,6 +22883,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   // Copies as many members as the caller's version has.
   static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
+    RequireRoom(to, "a tensor");
+    if (!IsReadable(to, 0))
+      Throw(ErrorCode::kInvalidArgument, "the room for a tensor says ", to->size,
+            " bytes; fill in opkit_tensor.size with sizeof(opkit_tensor)");
     const uint64_t size = to->size < sizeof from ? to->size : sizeof from;
     std::memcpy(static_cast<void*>(to), &from, size);
     to->size = size;
@@ -22249,7 +22952,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
-    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(views, kTensorBytes)))
       Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -22286,6 +22989,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      const std::string name = TextOfAbi(op);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       const bool is_native = call->asynchronous && !state.launch;
       const NativeStreamFunction on_stream =
@@ -22293,8 +22997,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
       // The stream's thread runs it as on the CPU.
       const Device device = state.launch && state.asynchronous ? Device{} : state.device;
-      IntrusivePtr<InvokedOperator> invoked = Resolve(
-          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
+      IntrusivePtr<InvokedOperator> invoked =
+          Resolve(state, name.c_str(), ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device,
+                  call->stream);
       if (pending && !call->asynchronous && pending->pool.threads() > 1)
         RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
       else if (!call->asynchronous)
@@ -22344,7 +23049,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                   const opkit_attr* const* attrs, opkit_pending** handle) {
     IntrusivePtr<PendingInvoke> pending;
     const opkit_status made = AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
+      RequireRoom(handle, "invoke_async()");
       *handle = nullptr;
       StateOf(call).RequireFunction("invoke_async");
       pending = MakeIntrusive<PendingInvoke>();
@@ -22378,9 +23083,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                uint64_t num_outputs, const opkit_tensor* outputs) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (!graph || !g_make_hosted_graph)
-        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
-              graph ? " of no library" : " of null");
+      if (!graph)
+        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op, " of null");
       if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
       const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
       const IntrusivePtr<HostedGraph> ready =
@@ -22396,28 +23100,39 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
-    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
-             text ? text : "");
+    static_cast<void>(AnswerCaller([&] {
+      WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError,
+               call ? StateOf(call).op : std::string(), TextOfAbi(text));
+    }));
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
+  static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
+  static std::string_view TextOfSpan(const char* name) {
+    return name ? std::string_view(name, ::strnlen(name, kMostTextBytes)) : std::string_view();
+  }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
+    if (!scope) return;
     new (static_cast<void*>(scope)) InvocationScope(
-        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
+        InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
+    if (!scope) return;
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    *identity = ToAbi(CurrentInvocation());
+    if (identity) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
+    if (scope)
+      new (static_cast<void*>(scope)) InvocationScope(
+          InvocationScope::Adopt(identity ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      RequireRoom(completion, "defer()");
       *completion = nullptr;
       state.RequireFunction("defer()");
       if (!state.deferrable)
@@ -22437,14 +23152,67 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     });
   }
   static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
+    if (!completion) return;
     auto* handle = reinterpret_cast<IntrusivePtr<DeferredRun>*>(completion);
     const IntrusivePtr<DeferredRun> run = *handle;
     delete handle;
     if (status != OPKIT_OK)
-      run->failure = std::make_exception_ptr(
-          Error(CodeOfStatus(status), StrCat("operator ", run->op, " failed after it had returned",
-                                             text && *text ? ": " : "", text ? text : "")));
+      run->failure = std::make_exception_ptr(Error(
+          CodeOfStatus(status),
+          StrCat("operator ", run->op, " failed after it had returned", text && *text ? ": " : "",
+                 text ? std::string(text, ::strnlen(text, kMostTextBytes)) : std::string())));
     run->Arrive();
+  }
+
+  static int32_t HasOperator(const char* op) {
+    bool has = false;
+    static_cast<void>(AnswerCaller(
+        [&] { has = static_cast<bool>(OpRegistry::Global().FindSchema(TextOfAbi(op))); }));
+    return has;
+  }
+  static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
+    return AnswerCaller([&] {
+      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
+      const RegistryUse use;
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      InferenceContext context(def, ins.infos(), outs.infos());
+      const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+      if (const std::string why = schema.Verify(def); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+      schema.Infer(context);
+      for (const auto& [infos, values] :
+           {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
+        ValuesOfAbi::StoreTypes(*infos, values);
+        ValuesOfAbi::StoreShapes(*infos, values);
+      }
+    });
+  }
+
+  static opkit_status Allocate(int32_t device_type, int32_t device_index, int64_t bytes,
+                               void** memory, void** owner) {
+    return AnswerCaller([&] {
+      RequireRoom(memory, "allocate()");
+      RequireRoom(owner, "allocate()");
+      *memory = *owner = nullptr;
+      if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ")");
+      Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
+      *memory = allocator.Allocate(bytes, device_index);
+      *owner = &allocator;
+    });
+  }
+  static void Deallocate(void* owner, void* memory, int64_t bytes) {
+    if (owner) static_cast<Allocator*>(owner)->Deallocate(memory, bytes);
+  }
+
+  static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
+  static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
+    if (!scope) return;
+    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
+    new (static_cast<void*>(scope)) InvocationScope(
+        is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
+          return SpanNames{NameOfSpan(name), NameOfSpan(node)};
+        });
   }
 
   static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
@@ -22472,7 +23240,13 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &AllocateOutput,
                                      &InvokeAsync,
                                      &Wait,
-                                     &RunGraph};
+                                     &RunGraph,
+                                     &HasOperator,
+                                     &Infer,
+                                     &Allocate,
+                                     &Deallocate,
+                                     &IsProfiling,
+                                     &SpanBegin};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
@@ -22517,6 +23291,7 @@ class FunctionHooks : public RefCounted {
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
   virtual void Cost(const OperatorDef& def, std::span<const TensorInfo> inputs,
                     std::span<const TensorInfo> outputs, OpCost& cost) = 0;
+  virtual std::vector<Tensor> TestInputs(DType dtype, uint64_t seed) = 0;
 };
 // A state whose runs are calls of a library's kernel, the `abi` of its device.
 class DirectState : public StatefulOp {
@@ -22882,8 +23657,11 @@ class FunctionStateHandle {
   bool has_direct() const { return direct_; }
   // Calls the state's C function.
   opkit_status CallDirect(const opkit_call* call) const { return direct_(direct_instance_, call); }
-  // The state; null without one, and after the operator that made it is destroyed.
-  IntrusivePtr<StatefulOp> op() const { return state_ ? state_->op : IntrusivePtr<StatefulOp>(); }
+  // Adds the state, if there is one, to `kept`, and the node that it may point into.
+  void KeepIn(RefCountedList& kept) const {
+    if (state_ && state_->op) kept.push_back(state_->op);
+    if (node_) kept.push_back(node_);
+  }
   OpStatus Run(const FunctionNode& node, std::span<const OpTensor> inputs,
                std::span<OpTensor> outputs, OpResource& resource) {
     if (!state_->op)
@@ -22911,8 +23689,11 @@ class FunctionStateHandle {
     state_->is_shared = true;
     shareable_ = state_.get();
   }
-  static IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
-    const OpContext context{node.op.device(), &node.op.def(), nullptr, node.op.config()};
+  // A library's hook makes a node of its own.
+  IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
+    if (node.record->library.empty()) node_ = MakeIntrusive<AbiNode>(node.op.def());
+    const OpContext context{node.op.device(), &node.op.def(), node_ ? &node_->node() : nullptr,
+                            node.op.config()};
     IntrusivePtr<StatefulOp> made;
     CallFunction(*node.record, "createOpState",
                  [&] { return node.functions.create_state(node.attrs, context, made); });
@@ -22931,6 +23712,7 @@ class FunctionStateHandle {
     blob->Emplace<FunctionStatePtr>(state_);
   }
 
+  IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
   FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
   // In place of the state's Run, from the second run on: the state takes note of the first.
@@ -23398,7 +24180,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
       use->late_runs.fetch_add(1, std::memory_order_relaxed);
       deferred.count = &use->late_runs;
     }
-    if (auto op = state_.op()) deferred.kept.push_back(op);
+    state_.KeepIn(deferred.kept);
   }
   // On a stream, work that was issued may still use the memory that the functions allocated.
   OPKIT_COLD void ReleaseMemory() noexcept {
@@ -23481,6 +24263,8 @@ FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& l
                                                ErrorCode code = ErrorCode::kInvalidArgument);
 // Refuses a name that is no short line of text. A null name passes.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+// Refuses a text that does not end. A null text passes.
+void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
 }  // namespace opkit
@@ -23633,6 +24417,10 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
     config.scratch_bytes = FunctionScratch(*record, pass, query.def, query.inputs);
     return std::vector<KernelConfig>{std::move(config)};
   };
+  if (kernel.proposes_layouts && device.fuse)
+    kernel.fuse = [record, place](const FusionQuery& query) {
+      return record->devices[place].fuse(query);
+    };
   UseOperatorCalls();
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
@@ -23674,6 +24462,10 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   if (record_->Has(OPKIT_OP_EFFECTS) && !record_->Has(OPKIT_OP_KEEPS_STATE)) HasEffects();
   if (record_->Has(OPKIT_OP_SUBGRAPH)) NeedsSubgraph();
   if (record_->abi.cost) Cost();
+  if (record_->abi.test_inputs)
+    schema_->TestInputs([record = record_](DType dtype, uint64_t seed) {
+      return HooksOf(*record)->TestInputs(dtype, seed);
+    });
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
   for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;
@@ -24772,9 +25564,12 @@ class GraphInference {
 
   void Infer(int node) {
     const OperatorDef& def = view_.graph().node(node);
-    if (unknown_ == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
-      return;
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    const bool is_own = OpRegistry::Global().FindSchema(def.type());
+    const bool is_hosts = !is_own && IsOperatorOfHost(def.type());
+    if (unknown_ == UnknownOperators::kAllowed && !is_own && !is_hosts) return;
+    std::optional<OpSchema> unnamed;
+    const OpSchema& schema =
+        is_hosts ? unnamed.emplace() : OpRegistry::Global().GetSchema(def.type());
     const auto ins = view_.inputs(node), outs = view_.outputs(node);
     const std::string where = "node " + ToString(def);
     bool inputs_known = true;
@@ -24787,7 +25582,7 @@ class GraphInference {
     const auto devices = schema.InferDevices(def).second;
     for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
       if (outs[o] >= 0) types_[outs[o]].device = devices[o];
-    Evaluate(node, def, ins, outs, where);
+    if (!is_hosts) Evaluate(node, def, ins, outs, where);
   }
   // Throws where the bytes of an output overflow an int64; the nodes that read it, kernels and the
   // planner then need no check.
@@ -24837,7 +25632,7 @@ class GraphInference {
   void Apply(const OpSchema& schema, int node, std::span<const int> ins, std::span<const int> outs,
              std::vector<TensorInfo> known_outputs, const std::string& where) {
     InferenceContext context(view_.graph().node(node), Resolved(ins), std::move(known_outputs));
-    schema.Infer(context);
+    schema.name().empty() ? g_infer_on_host(context) : schema.Infer(context);
     types_.SetLacksData(node, context.lacks_data());
     for (size_t i = 0; i < ins.size(); ++i)
       if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
@@ -25183,12 +25978,10 @@ inline void AppendNumber(std::string& out, double value) {
 
 // ns as microseconds with three decimals.
 inline void AppendMicroseconds(std::string& out, int64_t ns) {
-  if (ns < 0) {
-    out += '-';
-    ns = -ns;
-  }
-  AppendInteger(out, ns / 1000);
-  const auto rest = static_cast<int>(ns % 1000);
+  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
+  if (ns < 0) out += '-';
+  AppendInteger(out, size / 1000);
+  const auto rest = static_cast<int>(size % 1000);
   const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
                            static_cast<char>('0' + rest / 10 % 10),
                            static_cast<char>('0' + rest % 10)};
@@ -31689,7 +32482,10 @@ namespace detail {
 
 class MemoryCsvReader {
  public:
-  explicit MemoryCsvReader(std::string_view text) : rest_(text) {}
+  explicit MemoryCsvReader(std::string_view text) : rest_(text) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // as spreadsheets save UTF-8
+    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+  }
 
   MemoryTable Read() {
     MemoryTable table;
@@ -32887,6 +33683,231 @@ OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
+// ---- opkit/graph/abi_graph.hpp
+// Graphs, as opkit_abi.h passes them to a library or to an operator of functions, by themselves and
+// carried by nodes. For definitions.
+#ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
+#define OPKIT_GRAPH_ABI_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+
+// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: what
+// the graph declares of its inputs.
+struct AbiGraph : RefCounted {
+  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
+                    const GraphTypes* types = nullptr)
+      : name(std::move(graph_name)), order(graph_view.order()) {
+    const Graph& graph = graph_view.graph();
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      values.push_back(constant.value);
+    }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = values.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = (*constants->data())->tensors;
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+    if (types)
+      for (int value = 0; value < graph_view.num_values(); ++value)
+        AddType(graph_view.name(value), (*types)[value]);
+    else
+      for (const GraphInput& input : graph.inputs()) AddType(input.name, input.info);
+    ShowTypes();
+  }
+
+  std::string name;
+  std::vector<int> order;  // the graph's number of each node here
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  IntrusivePtr<AbiAttributes> constants;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+
+ private:
+  void AddType(const std::string& value, TensorInfo info) {
+    if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
+    value_names_.push_back(value);
+    infos_.push_back(std::move(info));
+  }
+  void ShowTypes() {
+    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
+    values_.emplace(infos_, symbols_);
+    for (size_t i = 0; i < infos_.size(); ++i)
+      if (infos_[i].constant) values_->SetConstant(i, *infos_[i].constant);
+    view.num_values = value_pointers_.size();
+    view.value_names = value_pointers_.data();
+    view.values = values_->data();
+  }
+
+  std::vector<std::string> symbols_, value_names_;
+  std::vector<TensorInfo> infos_;
+  std::vector<const char*> value_pointers_;
+  std::optional<AbiValues> values_;
+};
+
+inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
+                         std::vector<const opkit_graph*>& pointers) {
+  for (const NamedSubgraph& item : def.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      const GraphView view(*graph);
+      GraphTypes types(view);  // what it declares; the rest depends on the values around it
+      for (size_t i = 0; i < graph->inputs().size(); ++i)
+        types[static_cast<int>(i)] = graph->inputs()[i].info;
+      auto added = MakeIntrusive<AbiGraph>(view, item.name, &types);
+      pointers.push_back(&added->view);
+      graphs.push_back(std::move(added));
+    }
+}
+
+// The value of a constant that an opkit_graph hands over.
+using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
+inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
+  Tensor copy;
+  copy.CopyFrom(TensorOfView(view));
+  return copy;
+}
+// The graph, with the types of its inputs: those of the graph that it came from, or those that are
+// told. Error (kInvalidArgument) for a struct that is no graph.
+inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+                        const Graph* origin = nullptr) {
+  if (!IsReadable(&from, kGraphBytes))
+    Throw(ErrorCode::kInvalidArgument, "a graph is shorter than version 1.0's");
+  const std::string what = TextOfAbi(from.name);
+  Graph graph;
+  std::map<std::string, const opkit_value*> known;
+  if (OPKIT_ABI_HAS(&from, values) && from.num_values > 0) {
+    if (!IsReadable(from.values, kValueBytes))
+      Throw(ErrorCode::kInvalidArgument, "the values of graph ", what,
+            " are null or shorter than version 1.0's");
+    uint64_t i = 0;
+    for (std::string& value :
+         NamesOfAbi(from.value_names, from.num_values, "graph values", kMostNodes))
+      known.emplace(std::move(value), opkit_value_at(const_cast<opkit_value*>(from.values), i++));
+  }
+  for (const std::string& input :
+       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
+    const auto value = known.find(input);
+    TensorInfo info;
+    if (value != known.end()) info = InfoOfAbi(*value->second);
+    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    graph.AddInput(input, info.dtype, info.shape, info.device);
+  }
+  const auto constants =
+      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
+  if (!IsAligned(from.constants))
+    Throw(ErrorCode::kInvalidArgument, "the constants of graph ", what, " are not aligned");
+  for (size_t i = 0; i < constants.size(); ++i) {
+    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
+        !problem.empty())
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
+            problem);
+    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
+  }
+  if (from.num_nodes > kMostNodes ||
+      (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
+          from.nodes ? "" : ", which are null");
+  for (uint64_t i = 0; i < from.num_nodes; ++i) {
+    if (!from.nodes[i])
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
+    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
+  }
+  for (std::string& output :
+       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
+    graph.AddOutput(std::move(output));
+  return graph;
+}
+
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
+}
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
+    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
+
+// ---- opkit/graph/hosted_graph.hpp
+// The graphs that operators of functions have their program run (OpResource::run_graph). For
+// definitions: those of partitioners and of libraries include it.
+#ifndef OPKIT_GRAPH_HOSTED_GRAPH_HPP_
+#define OPKIT_GRAPH_HOSTED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Compiled when it is first run; the shapes of its inputs are those of a run.
+class PlannedHostedGraph final : public HostedGraph {
+ public:
+  explicit PlannedHostedGraph(const opkit_graph* graph)
+      : HostedGraph(graph), executor_(Compile(GraphOfAbi(*graph, &CopyConstant), Options())) {}
+
+  void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) override {
+    const Graph& graph = executor_.plan().graph();
+    if (inputs.size() != graph.inputs().size() || outputs.size() != graph.outputs().size())
+      Throw(ErrorCode::kInvalidArgument, "run_graph() is given ", inputs.size(), " inputs and ",
+            outputs.size(), " outputs for a graph that has ", graph.inputs().size(), " and ",
+            graph.outputs().size());
+    for (size_t i = 0; i < inputs.size(); ++i) executor_.Bind(graph.inputs()[i].name, inputs[i]);
+    for (size_t o = 0; o < outputs.size(); ++o) executor_.Bind(graph.outputs()[o], outputs[o]);
+    const auto unbind = [&] {  // the tensors are the operator's
+      for (const GraphInput& input : graph.inputs()) executor_.Bind(input.name, Tensor());
+      for (const std::string& output : graph.outputs()) executor_.Bind(output, Tensor());
+    };
+    try {
+      executor_.Run();
+    } catch (...) {
+      unbind();
+      throw;
+    }
+    unbind();
+  }
+
+ private:
+  // On the thread of the operator, and kernels on its pool.
+  static PlanOptions Options() {
+    PlanOptions options;
+    options.threads = ThreadPool::Current().threads();
+    options.mode = ReplayMode::kWalk;
+    return options;
+  }
+
+  Executor executor_;
+};
+
+inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
+  return MakeIntrusive<PlannedHostedGraph>(graph);
+}
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kFillsMakeHostedGraph =
+    g_make_hosted_graph.Fill(&MakeHostedGraph);
+
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_HOSTED_GRAPH_HPP_
+
 // ---- opkit/graph/partition/measure.hpp
 // IsFaster: whether a partitioner's operator is faster than the nodes that it would replace. Only
 // definitions include this header.
@@ -33869,7 +34890,7 @@ OPKIT_INLINE PartitionList<PartitionNode> PartitionNode::control_inputs() const 
   return {view_, std::move(nodes)};
 }
 OPKIT_INLINE bool PartitionNode::is_registered() const {
-  return static_cast<bool>(OpRegistry::Global().FindSchema(op()));
+  return OpRegistry::Global().FindSchema(op()) || detail::IsOperatorOfHost(op());
 }
 OPKIT_INLINE bool PartitionNode::is_taken() const {
   return !view_->taken_.empty() && view_->taken_[detail::Index(index_)] != 0;
@@ -34401,7 +35422,8 @@ class ElfReader {
     Require(0, 20, "ELF header");
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(file_[i]); };
     const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // both 1 or 2
-    if (bits - 1u > 1u || order - 1u > 1u) Damaged("its ELF header has no known class");
+    if (bits < 1 || bits > 2 || order < 1 || order > 2)
+      Damaged("its ELF header has no known class");
     const int machine = order == ELFDATA2LSB ? byte(18) | byte(19) << 8 : byte(19) | byte(18) << 8;
     const std::string found = MachineName(machine, bits, order);
     const std::string ours = MachineName(kMachine ? kMachine : machine, kBits, kOrder);
@@ -34820,405 +35842,6 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
-// ---- opkit/plugin/load/abi_node.hpp
-// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
-// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
-// pointers, and copies one.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
-                                             std::vector<const opkit_graph*>&)>
-    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
-OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
-    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
-
-inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
-
-// An opkit_node, and the data that it points to.
-class AbiNode : public RefCounted {
- public:
-  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
-    Point(def_.inputs(), inputs_);
-    Point(def_.outputs(), outputs_);
-    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
-    node_.size = sizeof node_;
-    node_.op = def_.type().c_str();
-    node_.name = def_.name().c_str();
-    node_.device_type = static_cast<int32_t>(def_.device().type);
-    node_.device_index = def_.device().index;
-    node_.num_inputs = inputs_.size();
-    node_.inputs = inputs_.data();
-    node_.num_outputs = outputs_.size();
-    node_.outputs = outputs_.data();
-    node_.num_attrs = attributes_.size();
-    node_.attrs = attributes_.data();
-    node_.num_graphs = graph_pointers_.size();
-    node_.graphs = graph_pointers_.data();
-    Point(def_.control_inputs(), control_inputs_);
-    node_.num_control_inputs = control_inputs_.size();
-    node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
-    node_.is_gradient = def_.is_gradient_op();
-  }
-  const opkit_node& node() const { return node_; }
-
- private:
-  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
-    for (const std::string& name : names) pointers.push_back(name.c_str());
-  }
-
-  const OperatorDef def_;
-  AbiAttributes attributes_;
-  std::vector<const char*> inputs_, outputs_, control_inputs_;
-  RefCountedList graphs_;  // of AbiGraph
-  std::vector<const opkit_graph*> graph_pointers_;
-  opkit_node node_{};
-};
-
-// Knowledge of values as an array of opkit_value, which a library refines.
-class AbiValues {
- public:
-  // Symbols have a number each in `symbols`, which inputs and outputs share.
-  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
-      : symbols_(symbols), values_(infos.size()) {
-    for (size_t i = 0; i < infos.size(); ++i) {
-      const TensorInfo& info = infos[i];
-      opkit_value& value = values_[i];
-      value.size = sizeof value;
-      value.present = 1;
-      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
-      value.rank = -1;
-      if (!info.layout.descriptor && g_layout_name_pointer)
-        value.layout = g_layout_name_pointer(info.layout.id);
-      if (!info.shape.has_rank()) continue;
-      if (info.shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
-              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
-      value.rank = info.shape.rank();
-      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
-    }
-  }
-  AbiValues(const AbiValues&) = delete;
-
-  opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
-  void SetConstant(size_t i, const Tensor& tensor) {
-    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
-    values_[i].constant = (*constants_.back()->data())->tensors[0];
-  }
-  DType dtype(size_t i, const char* what) const {
-    const int32_t dtype = values_[i].dtype;
-    if (dtype < -1 || dtype >= kNumDTypes)
-      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
-            ", which does not exist");
-    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
-  }
-  SymbolicShape shape(size_t i, const char* what) const {
-    const opkit_value& value = values_[i];
-    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
-    if (value.rank < 0) return {};
-    std::vector<Dim> dims;
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = value.dims[axis];
-      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
-      if (extent < -1 && symbol >= symbols_.size())
-        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
-              what, " ", i, "; -1 is unknown");
-      dims.push_back(extent >= 0    ? Dim(extent)
-                     : extent == -1 ? Dim()
-                                    : Sym(symbols_[Index(symbol)]));
-    }
-    return SymbolicShape(std::move(dims));
-  }
-
- private:
-  int64_t Number(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    if (!dim.is_symbol()) return -1;
-    for (size_t i = 0; i < symbols_.size(); ++i)
-      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
-    symbols_.push_back(dim.symbol());
-    return -1 - static_cast<int64_t>(symbols_.size());
-  }
-
-  std::vector<std::string>& symbols_;
-  std::vector<opkit_value> values_;
-  std::vector<IntrusivePtr<AbiAttributes>> constants_;
-};
-
-// Names that a library hands over.
-inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
-                                           const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && !names))
-    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
-          names ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i)
-    if (!names[i])
-      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
-  return {names, names + count};
-}
-
-// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for a struct that is no node.
-inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && !node.graphs))
-    Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
-          "too many");
-  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
-                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
-                  ArgumentsOfAbi(node.attrs, node.num_attrs));
-  if (node.name) def.Name(node.name);
-  if (OPKIT_ABI_HAS(&node, is_gradient)) {
-    for (std::string& name :
-         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
-      def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(node.backend);
-    def.IsGradientOp(node.is_gradient != 0);
-  }
-  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
-  for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
-      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
-            " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
-  }
-  return def;
-}
-
-// A dtype and shape as the other side knows them. Symbols have names by their numbers.
-inline TensorInfo InfoOfAbi(const opkit_value& value) {
-  TensorInfo info;
-  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
-  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
-  std::vector<Dim> dims;
-  for (int axis = 0; axis < value.rank; ++axis) {
-    const int64_t extent = value.dims[axis];
-    dims.push_back(extent >= 0    ? Dim(extent)
-                   : extent == -1 ? Dim()
-                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
-  }
-  info.shape = SymbolicShape(std::move(dims));
-  return info;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-
-// ---- opkit/plugin/load/abi_graph.hpp
-// Graphs, as opkit_abi.h passes them to a library, by themselves and carried by nodes. For the
-// definitions of plugin/.
-#ifndef OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
-#define OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
-
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
-// do not cross.
-struct AbiGraph : RefCounted {
-  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
-                    const GraphTypes* types = nullptr)
-      : name(std::move(graph_name)), order(graph_view.order()) {
-    const Graph& graph = graph_view.graph();
-    for (const auto& input : graph.inputs()) names.push_back(input.name);
-    const size_t num_inputs = names.size();
-    for (const std::string& output : graph.outputs()) names.push_back(output);
-    const size_t num_outputs = names.size() - num_inputs;
-    std::vector<Tensor> values;
-    for (const auto& constant : graph.constants()) {
-      names.push_back(constant.name);
-      values.push_back(constant.value);
-    }
-    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
-    for (const std::string& text : names) pointers.push_back(text.c_str());
-    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
-    for (const auto& node : nodes) node_pointers.push_back(&node->node());
-    view.size = sizeof view;
-    view.name = name.c_str();
-    view.num_inputs = num_inputs;
-    view.inputs = pointers.data();
-    view.num_outputs = num_outputs;
-    view.outputs = pointers.data() + num_inputs;
-    view.num_constants = values.size();
-    view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = (*constants->data())->tensors;
-    view.num_nodes = node_pointers.size();
-    view.nodes = node_pointers.data();
-    if (types) AddTypes(graph_view, *types);
-  }
-
-  std::string name;
-  std::vector<int> order;  // the graph's number of each node here
-  std::vector<std::string> names;
-  std::vector<const char*> pointers;
-  IntrusivePtr<AbiAttributes> constants;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
-  std::vector<const opkit_node*> node_pointers;
-  opkit_graph view{};
-
- private:
-  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
-    std::vector<TensorInfo> infos;
-    for (int value = 0; value < graph_view.num_values(); ++value) {
-      value_names_.push_back(graph_view.name(value));
-      TensorInfo& info = infos.emplace_back(types[value]);
-      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
-    }
-    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
-    values_.emplace(infos, symbols_);
-    for (size_t i = 0; i < infos.size(); ++i)
-      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
-    view.num_values = value_pointers_.size();
-    view.value_names = value_pointers_.data();
-    view.values = values_->data();
-  }
-
-  std::vector<std::string> symbols_, value_names_;
-  std::vector<const char*> value_pointers_;
-  std::optional<AbiValues> values_;
-};
-
-inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
-                         std::vector<const opkit_graph*>& pointers) {
-  for (const NamedSubgraph& item : def.subgraphs())
-    if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
-      pointers.push_back(&added->view);
-      graphs.push_back(std::move(added));
-    }
-}
-
-// The value of a constant that an opkit_graph hands over.
-using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
-inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
-  Tensor copy;
-  copy.CopyFrom(TensorOfView(view));
-  return copy;
-}
-// The graph, with the types of its inputs: those of the graph that it came from, or those that are
-// told. Error (kInvalidArgument) for a struct that is no graph.
-inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
-                        const Graph* origin = nullptr) {
-  const char* const what = from.name ? from.name : "";
-  if (from.size < kGraphBytes)
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
-  Graph graph;
-  std::map<std::string_view, const opkit_value*> known;
-  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
-    for (uint64_t i = 0; i < from.num_values; ++i)
-      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
-  for (const std::string& input :
-       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
-    const auto value = known.find(input);
-    TensorInfo info;
-    if (value != known.end()) info = InfoOfAbi(*value->second);
-    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
-    graph.AddInput(input, info.dtype, info.shape, info.device);
-  }
-  const auto constants =
-      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
-  for (size_t i = 0; i < constants.size(); ++i) {
-    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
-        !problem.empty())
-      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
-            problem);
-    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
-  }
-  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
-          from.nodes ? "" : ", which are null");
-  for (uint64_t i = 0; i < from.num_nodes; ++i) {
-    if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
-    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
-  }
-  for (std::string& output :
-       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
-    graph.AddOutput(std::move(output));
-  return graph;
-}
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
-}
-
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
-    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
-
-// ---- opkit/plugin/load/hosted_graph.hpp
-// The graphs that operators of libraries have the host run. For the definitions of library.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_HOSTED_GRAPH_HPP_
-#define OPKIT_PLUGIN_LOAD_HOSTED_GRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Compiled when it is first run; the shapes of its inputs are those of a run.
-class PlannedHostedGraph final : public HostedGraph {
- public:
-  explicit PlannedHostedGraph(const opkit_graph* graph)
-      : HostedGraph(graph), executor_(Compile(GraphOfAbi(*graph, &CopyConstant), Options())) {}
-
-  void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) override {
-    const Graph& graph = executor_.plan().graph();
-    if (inputs.size() != graph.inputs().size() || outputs.size() != graph.outputs().size())
-      Throw(ErrorCode::kInvalidArgument, "run_graph() is given ", inputs.size(), " inputs and ",
-            outputs.size(), " outputs for a graph that has ", graph.inputs().size(), " and ",
-            graph.outputs().size());
-    for (size_t i = 0; i < inputs.size(); ++i) executor_.Bind(graph.inputs()[i].name, inputs[i]);
-    for (size_t o = 0; o < outputs.size(); ++o) executor_.Bind(graph.outputs()[o], outputs[o]);
-    const auto unbind = [&] {  // the tensors are the operator's
-      for (const GraphInput& input : graph.inputs()) executor_.Bind(input.name, Tensor());
-      for (const std::string& output : graph.outputs()) executor_.Bind(output, Tensor());
-    };
-    try {
-      executor_.Run();
-    } catch (...) {
-      unbind();
-      throw;
-    }
-    unbind();
-  }
-
- private:
-  // On the thread of the operator, and kernels on its pool.
-  static PlanOptions Options() {
-    PlanOptions options;
-    options.threads = ThreadPool::Current().threads();
-    options.mode = ReplayMode::kWalk;
-    return options;
-  }
-
-  Executor executor_;
-};
-
-inline void ServeHostedGraphs() {
-  g_make_hosted_graph.Fill([](const opkit_graph* graph) -> IntrusivePtr<HostedGraph> {
-    return MakeIntrusive<PlannedHostedGraph>(graph);
-  });
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LOAD_HOSTED_GRAPH_HPP_
-
 // ---- opkit/op/abi/abi_config.hpp
 // Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
 // which each image has numbers of its own.
@@ -35511,6 +36134,26 @@ class LibraryHooks final : public FunctionHooks {
     cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
   }
 
+  std::vector<Tensor> TestInputs(DType dtype, uint64_t seed) override {
+    std::vector<Tensor> made;
+    opkit_test_inputs answer{};
+    answer.size = sizeof answer;
+    answer.context = &made;
+    answer.add = [](const opkit_test_inputs* inputs, const opkit_tensor* tensor) {
+      return AnswerCaller([&] {
+        if (!inputs) Throw(ErrorCode::kInvalidArgument, "test inputs are added to nothing");
+        if (const std::string problem = ProblemOfView(tensor); !problem.empty())
+          Throw(ErrorCode::kInvalidArgument, "a test input ", problem);
+        auto& all = *static_cast<std::vector<Tensor>*>(inputs->context);
+        all.emplace_back().CopyFrom(TensorOfView(*tensor));
+      });
+    };
+    CallLibrary("the test inputs", name_, image_->name, [&] {
+      return functions_.test_inputs(op_, static_cast<int32_t>(dtype), seed, &answer);
+    });
+    return made;
+  }
+
  private:
   static constexpr int32_t kMostValues = 65535;  // a node names them one by one
 
@@ -35559,8 +36202,8 @@ class LibraryProposals {
  private:
   static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
     return AnswerCaller([&] {
+      if (!proposals || !config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
       auto& self = *static_cast<LibraryProposals*>(proposals->context);
-      if (!config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
       try {
         self.configs_.push_back(ConfigOfAbi(*config, self.inputs_, self.outputs_));
       } catch (Error& error) {
@@ -35578,6 +36221,83 @@ class LibraryProposals {
   const size_t inputs_, outputs_;
   std::vector<KernelConfig> configs_;
   opkit_proposals view_{};
+};
+
+// A question to a kernel of a library, whether it takes the next node in, and its answer.
+class OPKIT_IMAGE_LOCAL LibraryFusion {
+ public:
+  // One whose neighbour's configuration cannot cross takes nothing in.
+  static std::optional<FusedNode> Ask(const LibraryImage& image, const opkit_kernel* original,
+                                      const opkit_kernel& kernel, const FusionQuery& query) {
+    std::optional<LibraryFusion> fusion;
+    try {
+      fusion.emplace(query);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported) throw;
+      return std::nullopt;
+    }
+    CallLibrary("fuse", query.node.def.type(), image.name,
+                [&] { return kernel.fuse(original, &fusion->view_); });
+    return std::move(fusion->answer_);
+  }
+  explicit LibraryFusion(const FusionQuery& query)
+      : node_(query.node),
+        next_(query.next),
+        config_(Config(query.node, query.config)),
+        next_config_(Config(query.next, query.next_config)) {
+    view_.size = sizeof view_;
+    view_.context = this;
+    view_.node = &node_.node.node();
+    view_.inputs = node_.inputs.data();
+    view_.outputs = node_.outputs.data();
+    view_.config = &config_->config();
+    view_.next = &next_.node.node();
+    view_.next_inputs = next_.inputs.data();
+    view_.next_outputs = next_.outputs.data();
+    view_.next_config = &next_config_->config();
+    view_.read = query.read;
+    view_.fuse = &Fuse;
+  }
+  LibraryFusion(const LibraryFusion&) = delete;
+
+ private:
+  struct Side {
+    explicit Side(const KernelQuery& query)
+        : node(query.def), inputs(query.inputs, symbols), outputs(query.outputs, symbols) {
+      for (size_t i = 0; i < query.inputs.size(); ++i) {
+        if (query.def.inputs()[i].empty()) inputs[i].present = 0;
+        if (query.inputs[i].constant) inputs.SetConstant(i, *query.inputs[i].constant);
+      }
+    }
+    const AbiNode node;
+    std::vector<std::string> symbols;
+    AbiValues inputs, outputs;
+  };
+  static std::unique_ptr<AbiConfig> Config(const KernelQuery& query, const KernelConfig& config) {
+    return std::make_unique<AbiConfig>(config, query.def.inputs().size(),
+                                       query.def.outputs().size());
+  }
+  static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
+                           const opkit_config* config) {
+    return AnswerCaller([&] {
+      if (!fusion || !node || !config)
+        Throw(ErrorCode::kInvalidArgument, "a node or a configuration is null");
+      auto& self = *static_cast<LibraryFusion*>(fusion->context);
+      OperatorDef def = DefinitionOfAbi(*node);
+      if (std::string_view(self.view_.next->outputs[0]) !=
+              (def.outputs().empty() ? "" : def.outputs()[0]) ||
+          def.outputs().size() != 1)
+        Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
+              ", expected the output of the next one, '", self.view_.next->outputs[0], "'");
+      KernelConfig chosen = ConfigOfAbi(*config, def.inputs().size(), def.outputs().size());
+      self.answer_ = FusedNode{std::move(def), std::move(chosen)};
+    });
+  }
+
+  Side node_, next_;
+  const std::unique_ptr<AbiConfig> config_, next_config_;
+  std::optional<FusedNode> answer_;
+  opkit_fusion view_{};
 };
 
 // One operator of a library's kernel, `original`, of which `kernel` is a copy.
@@ -35643,6 +36363,8 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   record.library = image->name;
   record.library_name = image->announced;
   if (const char* version = image->library->version) record.library_version = version;
+  if (OPKIT_ABI_HAS(image->library, own_version) && image->library->own_version)
+    record.library_version = image->library->own_version;
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
   for (size_t k = 0; k < record.devices.size(); ++k) {
     FunctionDevice& device = record.devices[k];
@@ -35658,6 +36380,10 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
     device.propose = [image, original = op.kernels[k],
                       kernel = device.abi](const KernelQuery& query) {
       return LibraryProposals(*image, query).Ask(original, kernel, query);
+    };
+    if (!device.abi.fuse) continue;
+    device.fuse = [image, original = op.kernels[k], kernel = device.abi](const FusionQuery& query) {
+      return LibraryFusion::Ask(*image, original, kernel, query);
     };
   }
 }
@@ -35691,6 +36417,7 @@ class LibraryGradientCall {
 
  private:
   static LibraryGradientCall& Of(const opkit_gradient* gradient) {
+    if (!gradient) Throw(ErrorCode::kInvalidArgument, "a function of a gradient is given none");
     return *static_cast<LibraryGradientCall*>(gradient->context);
   }
   static const char* NewName(const opkit_gradient* gradient, const char* value,
@@ -35698,14 +36425,16 @@ class LibraryGradientCall {
     const char* name = nullptr;
     static_cast<void>(AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
-      name = self.kept_.emplace_back(self.Name(value, suffix)).c_str();
+      if (!value || !*value)
+        Throw(ErrorCode::kInvalidArgument, "new_name() is not told of which value");
+      name = self.kept_.emplace_back(self.Name(TextOfAbi(value), TextOfAbi(suffix))).c_str();
     }));
     return name;
   }
   // As GradientMakerBase::GI names: a value's second gradient, and one whose name comes in already
   // (in place), get names of their own.
-  std::string Name(const std::string& value, const char* suffix) {
-    if (suffix && *suffix) return names_.Fresh(value, suffix);
+  std::string Name(const std::string& value, const std::string& suffix) {
+    if (!suffix.empty()) return names_.Fresh(value, suffix);
     const std::string& name = names_.Of(value);
     const bool taken = std::ranges::count(g_output_, name, &GradientValue::dense) > 0 ||
                        std::ranges::count(kept_, name) > 0;
@@ -35733,9 +36462,8 @@ class LibraryGradientCall {
       if (input >= all.size())
         Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
               all.size());
-      const auto text = [](const char* name) { return std::string(name ? name : ""); };
-      all[input] = dense && *dense ? GradientValue(text(dense))
-                                   : GradientValue::Sparse(text(indices), text(values));
+      all[input] = dense && *dense ? GradientValue(TextOfAbi(dense))
+                                   : GradientValue::Sparse(TextOfAbi(indices), TextOfAbi(values));
     });
   }
 
@@ -35798,18 +36526,20 @@ inline std::string PartName(const LoadedLibrary& loaded, const char* name, const
   return name;
 }
 
-// Calls add(loaded, part) for each, whose members are those of version 1.3 at least.
+// Calls add(loaded, part) for each, whose members are those of its struct's first version at least.
 template <class Struct>
 void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
               void (*add)(LoadedLibrary&, const Struct&)) {
   const std::string& library = loaded.image->name;
-  if (count > kMostParts || (count > 0 && !all))
+  if (count > kMostParts || (count > 0 && (!all || !IsAligned(all))))
     RefuseDescription(
         library, StrCat("has ", count, " descriptions of a ", what, all ? "" : ", which are null"));
   for (uint64_t i = 0; i < count; ++i) {
-    if (!all[i] || !OPKIT_ABI_HAS(all[i], author))
+    if (!IsReadable(all[i], offsetof(Struct, author) + sizeof(void*)))
       RefuseDescription(library, StrCat("has a ", what, " at ", i,
-                                        " that is null or shorter than version 1.3's"));
+                                        " that is null or shorter than its first version"));
+    if constexpr (requires { all[i]->file; })
+      CheckLibraryTextEnds(library, all[i]->file, "the name of a file");
     if constexpr (requires { all[i]->name; }) PartName(loaded, all[i]->name, what);
     add(loaded, *all[i]);
   }
@@ -36026,7 +36756,8 @@ class LibraryLayouts {
                 " bytes for ", dtype, shape);
         return bytes;
       };
-    if (layout.ns_per_byte > 0) definition.ns_per_byte = layout.ns_per_byte;
+    if (layout.ns_per_byte > 0 && __builtin_isfinite(layout.ns_per_byte))
+      definition.ns_per_byte = layout.ns_per_byte;
     loaded.layouts.push_back(RegisterLayout(std::move(definition)));
   }
   // Where it leads from or to one of these layouts of the library's: between layouts of others
@@ -36046,7 +36777,9 @@ class LibraryLayouts {
               library, StrCat(converter.from, " to ", converter.to), source, target,
               [&](auto* in, auto* out) { return converter.convert(&converter, in, out); });
         },
-        converter.ns_per_byte > 0 ? converter.ns_per_byte : 0.25);
+        converter.ns_per_byte > 0 && __builtin_isfinite(converter.ns_per_byte)
+            ? converter.ns_per_byte
+            : 0.25);
   }
 
   static void AddDevice(LoadedLibrary& loaded, const opkit_device& device) {
@@ -36190,7 +36923,18 @@ class LibraryPartitionWork final : public PartitionWork {
     AskLibrary(image_->name, call, function, " of partitioner ", partitioner_->name);
   }
   static LibraryPartitionWork& Of(const opkit_partition* partition) {
+    if (!partition) Throw(ErrorCode::kInvalidArgument, "a function of a partition is given none");
     return *static_cast<LibraryPartitionWork*>(partition->context);
+  }
+  // Of the call in progress.
+  PartitionAnswer& answer() const {
+    if (!answer_)
+      Throw(ErrorCode::kFailedPrecondition, "nodes are taken and refused in mark alone");
+    return *answer_;
+  }
+  SubgraphReview& review() const {
+    if (!review_) Throw(ErrorCode::kFailedPrecondition, "subgraphs are changed in review alone");
+    return *review_;
   }
   // The graph's own number of one of the library's.
   int NodeOf(uint64_t number) const {
@@ -36204,6 +36948,8 @@ class LibraryPartitionWork final : public PartitionWork {
                            const int64_t** nodes) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
+      if (!text || !num_nodes || !nodes)
+        Throw(ErrorCode::kInvalidArgument, "json() has no room for its answer");
       auto& json = self.json_;
       if (!json) {
         json.emplace();
@@ -36227,22 +36973,22 @@ class LibraryPartitionWork final : public PartitionWork {
                            int32_t set) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
-      self.answer_->Take(self.NodeOf(node), kind, set);
+      self.answer().Take(self.NodeOf(node), kind, set);
     });
   }
   static opkit_status Refuse(const opkit_partition* partition, uint64_t node, const char* why) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
-      self.answer_->Refuse(self.NodeOf(node), why ? why : "");
+      self.answer().Refuse(self.NodeOf(node), TextOfAbi(why));
     });
   }
   static opkit_status Reject(const opkit_partition* partition, const char* why) {
-    return AnswerCaller([&] { Of(partition).review_->Reject(why ? why : ""); });
+    return AnswerCaller([&] { Of(partition).review().Reject(TextOfAbi(why)); });
   }
   static opkit_status SetAttr(const opkit_partition* partition, const opkit_attr* attr) {
     return AnswerCaller([&] {
       for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
-        Of(partition).review_->SetAttribute(one.name, one.value);
+        Of(partition).review().SetAttribute(one.name, one.value);
     });
   }
   static opkit_status AddConstant(const opkit_partition* partition, const char* name,
@@ -36250,8 +36996,8 @@ class LibraryPartitionWork final : public PartitionWork {
     return AnswerCaller([&] {
       if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
       if (const std::string problem = ProblemOfView(value); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, "constant '", name, "' ", problem);
-      Of(partition).review_->AddConstant(name, CopyConstant(name, *value));
+        Throw(ErrorCode::kInvalidArgument, "constant '", TextOfAbi(name), "' ", problem);
+      Of(partition).review().AddConstant(TextOfAbi(name), CopyConstant({}, *value));
     });
   }
 
@@ -36295,7 +37041,7 @@ class LibraryPartitioner final : public Partitioner {
         [&] {
           const char* const answer = partitioner_->subgraph_op(partitioner_, kind);
           if (!answer || !*answer) return OPKIT_FAILED;
-          op = answer;
+          op = TextOfAbi(answer);
           return OPKIT_OK;
         },
         "subgraph_op of partitioner ", name_);
@@ -36366,6 +37112,7 @@ class LibraryRewrite {
   };
 
   static LibraryRewrite& Of(const opkit_rewrite* rewrite) {
+    if (!rewrite) Throw(ErrorCode::kInvalidArgument, "a function of a rewrite is given none");
     return *static_cast<LibraryRewrite*>(rewrite->context);
   }
   Edit& EditOf(uint64_t node, bool or_end = false) {
@@ -36380,7 +37127,7 @@ class LibraryRewrite {
   }
   static std::string Name(const char* name) {
     if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
-    return name;
+    return TextOfAbi(name);
   }
   static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
                               const opkit_node* node) {
@@ -36406,7 +37153,7 @@ class LibraryRewrite {
     return AnswerCaller([&] {
       if (const std::string problem = ProblemOfView(value); !problem.empty())
         Throw(ErrorCode::kInvalidArgument, "constant '", Name(name), "' ", problem);
-      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant(name, *value));
+      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant({}, *value));
     });
   }
   static opkit_status RemoveConstant(const opkit_rewrite* rewrite, const char* name) {
@@ -36582,17 +37329,20 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
   };
+  if (!IsAligned(&library)) refuse("describes itself at an address that is not aligned");
   if (library.abi_major != OPKIT_ABI_MAJOR)
     refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
                   " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
            StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
            ErrorCode::kUnsupported);
-  if (library.size < kLibraryBytes)
+  if (!IsReadable(&library, kLibraryBytes))
     refuse(StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
                   kLibraryBytes),
            "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
   CheckLibraryText(name, library.version, "opkit_library.version");
+  if (OPKIT_ABI_HAS(&library, own_version))
+    CheckLibraryText(name, library.own_version, "opkit_library.own_version");
 }
 // The operators of a library's description. Their faults are an Error that names them; nothing is
 // registered yet.
@@ -36603,7 +37353,8 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
   };
-  if (library.num_ops > 0 && !library.ops) refuse("has operators, but opkit_library.ops is null");
+  if (library.num_ops > 0 && (!library.ops || !IsAligned(library.ops)))
+    refuse("has operators, but opkit_library.ops is null");
   if (library.num_ops > kMostOps)
     refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
   std::vector<FunctionRecord> records;
@@ -36674,7 +37425,6 @@ class LibraryLoader {
   LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
                         const std::string& name, const std::string& path,
                         const LoadOptions& options) {
-    ServeHostedGraphs();
     auto loaded = MakeIntrusive<LoadedLibrary>();
     loaded->path = path;
     loaded->image = MakeIntrusive<LibraryImage>();
@@ -36696,6 +37446,12 @@ class LibraryLoader {
     LibraryLayouts::Register(*loaded);
     try {
       loaded->records = ReadLibrary(*image.library, image.name);
+      if (OPKIT_ABI_HAS(image.library, backends))
+        AddParts<opkit_backend>(
+            *loaded, image.library->num_backends, image.library->backends, "backend",
+            +[](LoadedLibrary& own, const opkit_backend& backend) {
+              own.backends.emplace_back(backend.name, &backend);
+            });
       loaded->overrides = options.allow_override;
       loaded->backend = UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend,
                                       loaded->records);
@@ -36842,6 +37598,7 @@ class LibraryLoader {
         faults.Try([&] { CheckComplete(image, record); });
       }
       faults.ThrowIfAny();
+      RegisterBackends(loaded);
       for (size_t i = 0; i < loaded.records.size(); ++i) {
         FunctionOpRecord& record = *loaded.records[i];
         const bool exists = Exists(record.name);
@@ -36857,6 +37614,29 @@ class LibraryLoader {
       Unregister(loaded);
       throw;
     }
+  }
+  // What the library says of its backends: of kernels of operators that the program has already,
+  // which do not run unless they are asked for, no rank.
+  static void RegisterBackends(const LoadedLibrary& loaded) {
+    for (const auto& [name, backend] : loaded.backends) {
+      if (backend->rank >= 0)
+        OpRegistry::Global().SetBackendRank(name, backend->rank, loaded.image->name);
+      if (!backend->available) continue;
+      for (const std::string& one : {name, BackendBeside(loaded, name)})
+        OpRegistry::Global().SetBackendAvailability(
+            one,
+            [backend = backend] {
+              const RegistryUse use;
+              const HostErrorScope message;
+              const opkit_status status = CallGuarded([&] { return backend->available(backend); });
+              return status == OPKIT_OK ? std::string() : ReasonOf(status);
+            },
+            loaded.image->name);
+    }
+  }
+  // The name of a backend of the library's kernels for an operator that the program has already.
+  static std::string BackendBeside(const LoadedLibrary& loaded, const std::string& backend) {
+    return backend.empty() ? loaded.backend : loaded.backend + "." + backend;
   }
   // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: the
   // schema of one that exists does, and the graph that a node carries says types and shapes.
@@ -36927,9 +37707,7 @@ class LibraryLoader {
     if (owns) host.Begin(/*is_complete=*/true);
     for (FunctionDevice& device : record.devices) {
       // A kernel of a named backend keeps its name in an operator of the library's own.
-      const std::string backend = owns                     ? device.backend
-                                  : device.backend.empty() ? loaded.backend
-                                                           : loaded.backend + "." + device.backend;
+      const std::string backend = owns ? device.backend : BackendBeside(loaded, device.backend);
       host.Add(device, FunctionPass::kForward, backend);
       ++loaded.idle_count;
       if (!device.abi.backward) continue;
@@ -36979,7 +37757,14 @@ class LibraryLoader {
 };
 
 // Called when the table is not locked any more: the log hook may ask for libraries.
-inline void WarnIfEmpty(const LoadedLibrary& loaded) {
+inline void Warn(const LoadedLibrary& loaded) {
+  // Of the C++ function and of the C one, which MXNet calls.
+  if (loaded.image && loaded.image->object && !loaded.image->library->initialize)
+    for (const std::string& function : loaded.image->object->ExportedFunctions())
+      if (function == "_Z10initializei" || function == "initialize")
+        WriteLog(LogLevel::kWarning, loaded.image->name,
+                 "has a function initialize(int), as MXNet's libraries have, and it is not called; "
+                 "write OPKIT_LIBRARY_INITIALIZE(initialize); behind it, or make it static");
   if (loaded.image && loaded.records.empty() && loaded.partitioners.empty() &&
       loaded.passes.empty())
     WriteLog(LogLevel::kWarning, loaded.image->name,
@@ -37003,7 +37788,7 @@ OPKIT_INLINE std::string ToString(const UnloadReport& report) {
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
   detail::LoadedLibraryPtr loaded = detail::LibraryLoader().LoadFile(path, options);
-  detail::WarnIfEmpty(*loaded);
+  detail::Warn(*loaded);
   return Library(std::move(loaded));
 }
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
@@ -37011,7 +37796,7 @@ OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, cons
   if (!entry || name.empty())
     Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
   detail::LoadedLibraryPtr loaded = detail::LibraryLoader().Load({}, entry, name, name, options);
-  detail::WarnIfEmpty(*loaded);
+  detail::Warn(*loaded);
   return Library(std::move(loaded));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
@@ -37028,6 +37813,10 @@ OPKIT_INLINE detail::LoadedLibrary& Library::loaded() const {
 OPKIT_INLINE const detail::LibraryImage& Library::image() const {
   if (!loaded().image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
   return *loaded_->image;
+}
+OPKIT_INLINE std::string Library::own_version() const {
+  const opkit_library& library = *image().library;
+  return OPKIT_ABI_HAS(&library, own_version) && library.own_version ? library.own_version : "";
 }
 OPKIT_INLINE std::vector<std::string> Library::operators() const {
   static_cast<void>(image());
@@ -37138,13 +37927,15 @@ namespace detail {
 template <class Value>
 class PerName {
  public:
-  // The same for all nodes and shapes unless these are given.
-  Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0) {
-    return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes}];
+  // The same for all nodes, shapes and backends unless these are given.
+  Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0, uint32_t backend = 0) {
+    return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes, backend}];
   }
 
  private:
-  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t>, Value> values_;
+  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t, uint32_t>,
+           Value>
+      values_;
 };
 
 // Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which
@@ -37443,19 +38234,21 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     ProfileTableRow row;
     std::vector<int64_t> times;
   };
-  std::map<std::tuple<std::string, std::string, std::string>, Sums> sums;
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums;
   detail::PerName<Sums*> known;
   const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
     const uint32_t node_name = options.by_node ? span.node : 0;
     const uint32_t shapes_name = options.by_shape ? span.work.shapes : 0;
-    Sums*& found = known.Of(span, node_name, shapes_name);
+    const uint32_t backend_name = options.by_shape ? span.work.backend : 0;
+    Sums*& found = known.Of(span, node_name, shapes_name, backend_name);
     if (found) return *found;
     const std::string name = DisplayName(span), node = InternedName(node_name),
-                      shapes = InternedName(shapes_name);
-    found = &sums[{name, node, shapes}];
+                      shapes = InternedName(shapes_name), backend = InternedName(backend_name);
+    found = &sums[{name, node, shapes, backend}];
     found->row.name = name;
     found->row.node = node;
     found->row.shapes = shapes;
+    found->row.backend = backend;
     found->row.domain = DomainOf(span);
     return *found;
   };
@@ -37560,6 +38353,13 @@ inline std::string Rate(uint64_t amount, int64_t ns) {
   std::snprintf(text, sizeof text, "%.3g", static_cast<double>(amount) / static_cast<double>(ns));
   return text;
 }
+// "12%"; "" for 0.
+inline std::string Percent(double share) {
+  if (share == 0) return {};
+  char text[32];
+  std::snprintf(text, sizeof text, share < 1e6 ? "%.0f%%" : "%.3g%%", share * 100);
+  return text;
+}
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const ProfileTable& table) {
@@ -37580,15 +38380,14 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
   for (const ProfileTableRow& row : table.rows) {
     auto& line = lines.emplace_back(std::vector<std::string>{
         StrCat(row.name, row.node.empty() ? "" : StrCat(" (", row.node, ")"),
-               row.shapes.empty() ? "" : " " + row.shapes),
+               row.shapes.empty() ? "" : " " + row.shapes,
+               row.backend.empty() ? "" : " by " + row.backend),
         row.domain, StrCat(row.count), us(row.total), us(row.self), detail::Microseconds(row.mean),
         us(row.min), us(row.p50), us(row.p90), us(row.p99), us(row.max)});
     if (work)
       line.insert(line.end(),
                   {detail::Rate(row.flops, row.total), detail::Rate(row.bytes, row.total)});
-    if (peak)
-      line.push_back(row.of_peak == 0 ? std::string()
-                                      : StrCat(static_cast<int64_t>(row.of_peak * 100 + 0.5), "%"));
+    if (peak) line.push_back(detail::Percent(row.of_peak));
     if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
     for (const uint64_t count : row.counts) line.push_back(StrCat(count));
   }
@@ -37642,6 +38441,7 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     begin_row(&row == table.rows.data(), "name", row.name);
     text("node", row.node);
     text("shapes", row.shapes);
+    text("backend", row.backend);
     text("domain", row.domain);
     number("count", row.count);
     number("total_ns", row.total);
@@ -37716,7 +38516,8 @@ namespace opkit::inline OPKIT_ABI {
 // thread; the time in which a custom operator's own code runs is a slice "MyOp::user_code" inside
 // it. What goes on after its span is an async pair (b, e) that ends with the operator's event;
 // arrows (bind_id) lead from the push of a task, a complete event without duration, to its run.
-// Times are microseconds with three decimals. Bytes of a name that are no UTF-8 become U+FFFD.
+// Times are microseconds with three decimals. Bytes of a name that are no UTF-8 become U+FFFD; a
+// counter's values that are no finite numbers are left out.
 // Error: kFailedPrecondition where the file cannot be written.
 void WriteChromeTrace(const Profile& profile, const std::string& path);
 
@@ -37732,11 +38533,14 @@ void WriteChromeTrace(const Profile& profile, const std::string& path);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// From Arm to Disarm, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT write what the profiler has
-// recorded to `path`, and then do what they did before. A signal handler must not allocate memory:
-// a thread that waits from the first Arm on writes, and the handler waits for it, at most ten
-// seconds, should the thread that has crashed hold a lock which writing needs. For one caller at a
-// time. Error (kUnsupported) where the thread cannot be started.
+// From Arm to Disarm, a signal that ends the process first writes what the profiler has recorded to
+// `path` (as WriteProfileFile), and then does what it did before, with the same siginfo_t: a fault
+// (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) whoever handles it; SIGINT, SIGTERM,
+// SIGHUP, SIGQUIT, SIGPIPE, SIGALRM and SIGXCPU where nobody handles or ignores them. Threads that
+// crash meanwhile wait for the trace. A signal handler must not allocate memory: a thread that
+// waits from Arm on writes, and the handlers wait for it, at most ten seconds, should a thread that
+// has crashed hold a lock which writing needs. One trace for each Arm, and none of a forked child.
+// For one caller at a time. Error (kUnsupported) where the thread cannot be started.
 class CrashTrace {
  public:
   static void Arm(const std::string& path);
@@ -37765,6 +38569,24 @@ void WritePerfettoTrace(const Profile& profile, const std::string& path);
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+
+// ---- opkit/profile/profile_file.hpp
+// WriteProfileFile: a profile in the format that the file's name asks for.
+#ifndef OPKIT_PROFILE_PROFILE_FILE_HPP_
+#define OPKIT_PROFILE_PROFILE_FILE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// "x.html" becomes a report, "x.pftrace" and "x.perfetto-trace" a Perfetto trace, every other name
+// a Chrome trace. Returns the file's name, which is "x.html.json", a Chrome trace, where the
+// program has no writer of reports. Error (kFailedPrecondition) where the file cannot be written.
+std::string WriteProfileFile(const Profile& profile, const std::string& path);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_
 
 // ---- opkit/profile/tool_ranges.hpp
 // ToolRanges: spans told, as they begin and end, to a tool that watches the process from outside:
@@ -37809,7 +38631,8 @@ class ToolRanges {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A record for each span, each completion, push, counter and marker. The work of a span has its
+// A record for each span, each completion, push, counter and marker. Behind records kText, which
+// hold its bytes, comes the one that has this text as its name. The work of a span has its
 // flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in `node`; a change of
 // an allocator's memory its bytes in `parent` and what lives after it in `end`; a run on a device
 // its times in ns, not in ticks, in `begin` and `end`; what was counted
@@ -37827,7 +38650,8 @@ struct ProfileRecord {
     kFrame,
     kWork,
     kMemory,
-    kCounts
+    kCounts,
+    kText
   };
 
   uint64_t begin = 0;  // ticks; the only time of what is no span
@@ -37847,9 +38671,21 @@ struct ProfileRecord {
   }
 };
 static_assert(sizeof(ProfileRecord) == 48);
+// A record kText is this instead, with its type in the same place.
+struct ProfileText {
+  static constexpr size_t kBytes = 44;
+  char text[kBytes] = {};  // with zeros behind a shorter one
+  ProfileRecord::Type type = ProfileRecord::Type::kText;
+  char unused[3] = {};
+};
+static_assert(sizeof(ProfileText) == sizeof(ProfileRecord) &&
+              offsetof(ProfileText, type) == offsetof(ProfileRecord, type));
 
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
+  // What follows of a name that has no number is cut off: the open spans that a ring keeps in a
+  // chunk, with their names, must leave room in it.
+  static constexpr size_t kLongestText = 6;  // records
   // Release by the owning thread, with the reader's acquire: the records before it are written.
   std::atomic<uint32_t> count{0};
   // Written once as they are made: pages of memory that is new come here, between spans, and not
@@ -37861,12 +38697,13 @@ struct ProfileChunk {
 class ThreadProfile {
  public:
   static constexpr int kMaxDepth = 256;
+  static_assert(kMaxDepth * (1 + ProfileChunk::kLongestText) < ProfileChunk::kRecords);
 
   ThreadProfile();
 
   // Room for the record of a span that begins, which the caller fills and publishes; null where it
-  // is dropped.
-  ProfileRecord* Open(uint32_t session) {
+  // is dropped. `text` is its name where that has no number.
+  ProfileRecord* Open(uint32_t session, std::string_view text = {}) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
     const int depth = this->depth_;
@@ -37874,7 +38711,7 @@ class ThreadProfile {
     if (depth < kMaxDepth) [[likely]] {
       if (counters_) [[unlikely]]
         StartCounts(depth);
-      open_[depth] = record = NewRecord();
+      open_[depth] = record = NewRecord(text);
     } else {
       CountDropped();
     }
@@ -37907,22 +38744,13 @@ class ThreadProfile {
   }
   // The records until now may be read.
   void Publish() { chunk_->count.store(count_, std::memory_order_release); }
-  void Add(uint32_t session, const ProfileRecord& record) {
+  void Add(uint32_t session, const ProfileRecord& record, std::string_view text = {}) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    ProfileRecord* const room = NewRecord();
+    ProfileRecord* const room = NewRecord(text);
     if (!room) return;
     *room = record;
     Publish();
-  }
-  // The recorder deletes it at the next Start.
-  void SetExited() {
-    MutexLock lock(mutex_);
-    exited_ = true;
-  }
-  bool exited() {
-    MutexLock lock(mutex_);
-    return exited_;
   }
   void ResetAfterFork() {
     mutex_.ResetAfterFork();
@@ -37934,11 +38762,15 @@ class ThreadProfile {
   friend class Recorder;
 
   // Room for one record, or null, which is counted.
-  ProfileRecord* NewRecord() {
+  ProfileRecord* NewRecord(std::string_view text = {}) {
+    if (!text.empty()) [[unlikely]]
+      return NewNamedRecord(text);
     if (count_ == ProfileChunk::kRecords) [[unlikely]]
       if (!NextChunk()) return CountDropped(), nullptr;
     return &chunk_->records[count_++];
   }
+  // The same, behind the text, in one chunk with it.
+  OPKIT_COLD ProfileRecord* NewNamedRecord(std::string_view text);
   // Relaxed: a statistic that one thread writes.
   void CountDropped(int64_t records = 1) {
     dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
@@ -37962,7 +38794,7 @@ class ThreadProfile {
   Mutex mutex_;
   std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
   ProfileThread thread_;
-  bool exited_ = false;
+  bool ended_ = false;
 };
 
 // The process has one, which is never destroyed: scopes that are open while it ends still use it.
@@ -37984,18 +38816,24 @@ class Recorder final : public SpanSink, public MemorySink {
   void Close() noexcept override;
   bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
   bool WantsEngine() const noexcept override { return engine_.load(std::memory_order_relaxed); }
-  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, name, 0); }
+  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, {name}, 0); }
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
   void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
-  void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
+  void Note(ProfileRecord::Type type, SpanNames names, double value) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // A chunk's place in the bound on memory. False where there is none.
   bool TakeChunk();
-  bool is_ring() const { return ring_; }
+  // The oldest chunk of a thread that has ended, for a ring that has no room; null where there is
+  // none.
+  std::unique_ptr<ProfileChunk> TakeChunkOfEnded();
+  bool is_ring() const { return ring_.load(std::memory_order_relaxed); }
+  bool wants_crash_trace() const { return crash_trace_.load(std::memory_order_relaxed); }
+  // A thread ends. What it has recorded stays, and it is deleted when nothing is left of that.
+  void Ended(ThreadProfile* thread);
   // The session's counters on the calling thread, and how many; null where it counts nothing.
   std::unique_ptr<ThreadCounters> OpenCounters(int& count);
 
@@ -38007,7 +38845,9 @@ class Recorder final : public SpanSink, public MemorySink {
   };
   ThreadProfile* OfThread();
   OPKIT_COLD ThreadProfile* MakeOfThread();
-  void Add(const ProfileRecord& record) noexcept;
+  // Deletes the profile of a thread that has ended, under the mutex.
+  void Forget(ThreadProfile* thread);
+  void Add(const ProfileRecord& record, std::string_view text = {}) noexcept;
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
   static void Sort(Profile& profile);
   // What a span costs its thread, measured now.
@@ -38018,19 +38858,21 @@ class Recorder final : public SpanSink, public MemorySink {
   // Lets the threads record, or not.
   void Install(bool on);
 
-  // Relaxed: it never changes once it is there, and that is before the first span.
+  // Relaxed: it never changes once it is there, and that is before a span finds the recorder, which
+  // CurrentSpanSink orders.
   std::atomic<const ToolRanges*> tools_{nullptr};
   Mutex mutex_;  // guards what follows, but for the atomics
   std::vector<ThreadProfile*> threads_;
   const Instant origin_ = Instant::Now();
   Instant start_ = origin_;
   uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
-  bool ring_ = false;
+  int64_t dropped_ = 0;   // records of threads that have been deleted
   bool memory_ = false;
   Mutex counters_mutex_;  // guards the next three; a thread may see a session before it has begun
   std::vector<std::string> counted_, absent_;
   CounterSource* counter_source_ = nullptr;
-  std::atomic<bool> shapes_{false}, engine_{false};  // relaxed, as the two below
+  // Relaxed, as the two below.
+  std::atomic<bool> shapes_{false}, engine_{false}, ring_{false}, crash_trace_{false};
   // Relaxed, both: a thread that sees a new session late still writes to the one before.
   std::atomic<uint32_t> session_{0};
   std::atomic<int64_t> chunks_left_{0};
@@ -38047,8 +38889,67 @@ class Recorder final : public SpanSink, public MemorySink {
 #define OPKIT_PROFILE_IMPL_PROFILER_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The session that OPKIT_PROFILE asks for: from the start of the process to its end, or until the
+// program begins one of its own.
+class EnvironmentSession {
+ public:
+  static EnvironmentSession& Get() {
+    static auto* session = new EnvironmentSession;
+    return *session;
+  }
+  // Records, where the environment asks for it; once.
+  bool Begin() {
+    const char* const asked = std::getenv("OPKIT_PROFILE");
+    if (!asked || !*asked) return false;
+    if (std::exchange(begun_, true)) return true;
+    path_ = asked;
+    for (size_t at = 0; (at = path_.find("%p", at)) != std::string::npos;)
+      path_.replace(at, 2, StrCat(process_));
+    try {
+      Profiler::Start({.crash_trace = path_});
+    } catch (const std::exception& error) {  // a static initialiser of the program records already
+      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
+      return false;
+    }
+    unwritten_ = true;
+    std::atexit([] { Get().End(); });
+    return true;
+  }
+  // Ends the session and writes its trace, unless that is done. Returns the file's name, which is
+  // empty where nothing was written. A forked child leaves its parent's file alone.
+  std::string End() noexcept {
+    if (!unwritten_.exchange(false) || process_ != getpid()) return {};
+    Profiler::Stop();
+    try {
+      std::string written = WriteProfileFile(Profiler::Read(), path_);
+      if (written != path_)
+        std::fprintf(stderr,
+                     "opkit: OPKIT_PROFILE: no file of the program includes "
+                     "opkit/report/report.hpp: the profile is the trace %s\n",
+                     written.c_str());
+      return written;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
+      return {};
+    }
+  }
+
+ private:
+  std::string path_;
+  const pid_t process_ = getpid();
+  bool begun_ = false;
+  std::atomic<bool> unwritten_{false};
+};
+
+}  // namespace detail
 
 OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
+  if (const std::string written = detail::EnvironmentSession::Get().End(); !written.empty())
+    std::fprintf(stderr,
+                 "opkit: OPKIT_PROFILE: the program begins a profile of its own: %s ends there\n",
+                 written.c_str());
   detail::Recorder::Get().Start(options);
   if (options.crash_trace.empty()) return;
   try {
@@ -38082,7 +38983,7 @@ OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTa
 
 namespace detail {
 inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
-  if (CurrentSpanSink()) Recorder::Get().Note(type, InternName(name), value);
+  if (CurrentSpanSink()) Recorder::Get().Note(type, SpanNames::OfText(name), value);
 }
 }  // namespace detail
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
@@ -38095,21 +38996,7 @@ OPKIT_INLINE void ProfileFrame(std::string_view name) {
   detail::Note(detail::ProfileRecord::Type::kFrame, name);
 }
 
-OPKIT_INLINE bool detail::ProfileByEnvironment() {
-  static const char* const path = std::getenv("OPKIT_PROFILE");
-  if (!path || !*path) return false;
-  if (static bool begun = false; std::exchange(begun, true)) return true;
-  Profiler::Start({.crash_trace = path});
-  std::atexit([] {
-    Profiler::Stop();
-    try {
-      Profiler::WriteChromeTrace(path);
-    } catch (const Error& error) {
-      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
-    }
-  });
-  return true;
-}
+OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Get().Begin(); }
 
 }  // namespace opkit
 
@@ -38778,7 +39665,7 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
   const char* name = "";
   alignas(std::max_align_t) unsigned char storage[OpClosureType::kSmallBytes];
 
-  SpanNames span_names() const { return {InternName(name)}; }
+  SpanNames span_names() const { return SpanNames::OfText(name); }
   OpDetails& details() const;
   std::span<Access> accesses() {
     return {access_count <= 1 ? &only_access : details().accesses, Index(access_count)};
@@ -40186,7 +41073,7 @@ class ScheduleBuilder {
     for (size_t l = 1; l < level_begin.size(); ++l) {
       const int width = level_begin[l];
       out_.max_width_ = (std::max)(out_.max_width_, width);
-      const int width_class = std::bit_width(static_cast<unsigned>(width)) - 1;
+      const int width_class = static_cast<int>(std::bit_width(static_cast<unsigned>(width))) - 1;
       ++out_.width_levels_[width_class];
       out_.width_nodes_[width_class] += width;
       level_begin[l] += level_begin[l - 1];
@@ -40571,7 +41458,7 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
   for (auto& [backend, why] : detail::MissingBackends(def))
     out.push_back({nullptr, {}, std::move(why), std::move(backend)});
   for (const Kernel* kernel : kernels) {
-    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(*kernel); !why.empty()) {
       out.push_back({kernel, {}, std::move(why), kernel->backend});
       continue;
     }
@@ -40828,6 +41715,361 @@ OPKIT_INLINE std::string DocsOfAllOperators() {
 }  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
+
+// ---- opkit/graph/debug/impl/compare_runs.ipp
+// CompareRuns' definition: two runs, the comparison of their values, and its table.
+#ifndef OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
+#define OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// By its bits: -ffast-math would fold std::isnan to false.
+inline bool IsNanByBits(double number) {
+  return (std::bit_cast<uint64_t>(number) << 1) > (uint64_t{0x7ff0000000000000} << 1);
+}
+
+class ValueComparison {
+ public:
+  ValueComparison(const CompareRunsOptions& options, ComparedValue& to)
+      : options_(options), to_(to) {}
+
+  void Compare(const Tensor& found, const Tensor& expected) {
+    if (found.dtype() != expected.dtype() || found.shape() != expected.shape()) {
+      to_.differs = true;
+      to_.found = StrCat(found.dtype(), found.shape());
+      to_.expected = StrCat(expected.dtype(), expected.shape());
+      return;
+    }
+    to_.elements = found.numel();
+    DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
+                  float16, bfloat16, float, double>(found.dtype(), [&]<class T>() {
+      const T *a = found.data<T>(), *b = expected.data<T>();
+      for (int64_t i = 0; i < to_.elements; ++i) {
+        if constexpr (std::is_integral_v<T>) {
+          if (a[i] != b[i])
+            Differ(found.shape(), i, StrCat(a[i]), StrCat(b[i]),
+                   std::fabs(static_cast<double>(a[i]) - static_cast<double>(b[i])),
+                   std::fabs(static_cast<double>(b[i])));
+        } else {
+          Element(found.shape(), i, static_cast<double>(a[i]), static_cast<double>(b[i]));
+        }
+      }
+    });
+  }
+
+ private:
+  void Element(const Shape& shape, int64_t i, double a, double b) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const bool a_is_nan = IsNanByBits(a), b_is_nan = IsNanByBits(b);
+    if ((a_is_nan && b_is_nan) || a == b) return;
+    const bool is_finite = !a_is_nan && !b_is_nan && std::fabs(a) <= kMost && std::fabs(b) <= kMost;
+    const double difference = is_finite ? std::fabs(a - b) : kInfinity;
+    if (is_finite && difference <= options_.atol + options_.rtol * std::fabs(b))
+      Measure(difference, std::fabs(b));
+    else
+      Differ(shape, i, StrCat(a), StrCat(b), difference, b_is_nan ? 0 : std::fabs(b));
+  }
+  void Measure(double difference, double expected) {
+    to_.max_abs = (std::max)(to_.max_abs, difference);
+    if (expected > 0 && expected <= kMost)
+      to_.max_rel = (std::max)(to_.max_rel, difference / expected);
+  }
+  void Differ(const Shape& shape, int64_t i, std::string found, std::string expected,
+              double difference, double size) {
+    Measure(difference, size);
+    ++to_.different;
+    if (std::exchange(to_.differs, true)) return;
+    to_.found = std::move(found);
+    to_.expected = std::move(expected);
+    to_.first.resize(Index(shape.rank()));
+    for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+      to_.first[Index(axis)] = i % shape[axis];
+      i /= shape[axis];
+    }
+  }
+
+  static constexpr double kMost = (std::numeric_limits<double>::max)();
+  const CompareRunsOptions& options_;
+  ComparedValue& to_;
+};
+
+// One run of a plan for a comparison.
+struct ComparedRun {
+  // `on`: whose values the nodes read; null: those of this run.
+  ComparedRun(const Plan& its_plan, const std::vector<NamedTensor>& inputs, const ComparedRun* on)
+      : plan(its_plan) {
+    Executor executor(plan);
+    // The operators for these shapes are made in the first run.
+    if (!plan.state()->inputs_known()) executor.Run(Copies(inputs));
+    values = on ? RunNodesOnValues(executor, Copies(inputs), on->values)
+                : RunKeepingValues(executor, Copies(inputs));
+    std::map<std::string_view, int> times;  // a value that nodes rewrite comes several times
+    for (const NodeValue& value : values) by_name[{value.name, times[value.name]++}] = &value;
+  }
+  ComparedRun(const ComparedRun&) = delete;
+
+  // A run may write to its inputs.
+  static std::vector<NamedTensor> Copies(const std::vector<NamedTensor>& inputs) {
+    std::vector<NamedTensor> copies = inputs;
+    for (NamedTensor& copy : copies) {
+      if (!copy.tensor.initialized()) continue;  // the run says what is wrong with it
+      Tensor own(copy.tensor.device());
+      Copy(copy.tensor, &own);
+      copy.tensor = std::move(own);
+    }
+    return copies;
+  }
+  const OperatorDef& node(const NodeValue& value) const { return plan.graph().node(value.node); }
+  NodeChoice choice(const NodeValue& value) const { return plan.choice(value.node); }
+
+  const Plan plan;
+  std::vector<NodeValue> values;
+  std::map<std::pair<std::string_view, int>, const NodeValue*> by_name;
+};
+
+inline std::string WithoutControls(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
+  return text;
+}
+inline std::string ShortNumber(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", number);
+  return text;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
+                                       const std::vector<NamedTensor>& inputs,
+                                       const CompareRunsOptions& options) {
+  using detail::ComparedRun;
+  if (!(options.rtol >= 0) || !(options.atol >= 0))
+    Throw(ErrorCode::kInvalidArgument, "runs are compared with tolerances of 0 or more, found ",
+          "rtol ", options.rtol, " and atol ", options.atol);
+  const ComparedRun run(plan, inputs, nullptr);
+  const ComparedRun other(expected, inputs, options.node_by_node ? &run : nullptr);
+  RunComparison out;
+  out.options = options;
+  for (const auto& [key, value] : other.by_name)
+    if (!run.by_name.contains(key)) out.not_compared.emplace_back(value->name);
+  std::map<std::string_view, int> times;
+  for (const NodeValue& value : run.values) {
+    const auto found = other.by_name.find({value.name, times[value.name]++});
+    if (found == other.by_name.end()) {
+      out.not_compared.push_back(value.name);
+      continue;
+    }
+    const NodeValue& same = *found->second;
+    const OperatorDef &def = run.node(value), &other_def = other.node(same);
+    const NodeChoice choice = run.choice(value), other_choice = other.choice(same);
+    ComparedValue& compared = out.values.emplace_back();
+    compared.name = value.name;
+    compared.node = def.name().empty() ? def.type() : StrCat(def.type(), " '", def.name(), "'");
+    compared.backend = choice.kernel->backend;
+    compared.expected_backend =
+        def.type() == other_def.type() ? other_choice.kernel->backend : other_def.type();
+    compared.same_kernel = choice.kernel == other_choice.kernel &&
+                           choice.config_number == other_choice.config_number &&
+                           def.subgraphs().empty();  // whose kernels may be others
+    detail::ValueComparison(options, compared).Compare(value.tensor, same.tensor);
+    if (compared.differs && out.first_different < 0)
+      out.first_different = static_cast<int>(out.values.size()) - 1;
+  }
+  if (out.values.empty())
+    Throw(ErrorCode::kInvalidArgument,
+          "the two plans have no value in common that a node makes; are they of one graph?");
+  return out;
+}
+
+OPKIT_INLINE std::string RunComparison::ToText() const {
+  std::vector<std::vector<std::string>> lines{
+      {"value", "node", "backend", "expected by", "max abs", "max rel", "different", "first"}};
+  size_t same_kernels = 0;
+  for (const ComparedValue& value : values) {
+    same_kernels += value.same_kernel;
+    const bool is_compared = !value.differs || value.different > 0;
+    lines.push_back({detail::WithoutControls(value.name), detail::WithoutControls(value.node),
+                     value.backend, value.expected_backend,
+                     is_compared ? detail::ShortNumber(value.max_abs) : "",
+                     is_compared ? detail::ShortNumber(value.max_rel) : "",
+                     !value.differs ? "-"
+                     : is_compared  ? StrCat(value.different, " of ", value.elements)
+                                    : StrCat(value.found, ", not ", value.expected),
+                     value.different > 0 ? StrCat(value.first) : ""});
+  }
+  std::string out = detail::AlignColumns(lines, 4);
+  out += StrCat("\n", values.size(), " values compared, ", same_kernels,
+                " of them of the same kernel in both runs");
+  if (!not_compared.empty()) out += StrCat("; ", not_compared.size(), " are in one run alone");
+  return out + "\n" + Verdict() + "\n";
+}
+
+OPKIT_INLINE std::string RunComparison::Verdict() const {
+  const std::string beyond =
+      StrCat("atol ", options.atol, " + rtol ", options.rtol, " * |expected|");
+  if (same()) return "no value differs beyond " + beyond;
+  const ComparedValue& first = values[detail::Index(first_different)];
+  const std::string where = first.different > 0 ? StrCat(" at ", first.first) : std::string();
+  return detail::WithoutControls(
+      StrCat("the first value that differs beyond ", beyond, " is '", first.name, "' of node ",
+             first.node, StrCat(where, ": ", first.found, " by ", first.backend, ", expected "),
+             first.expected, StrCat(" by ", first.expected_backend)));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
+
+// ---- opkit/graph/debug/impl/run_values.ipp
+// RunKeepingValues' definition: an observer of each operator, which copies its outputs.
+#ifndef OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_
+#define OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A value of a plan by the name that an operator knows it by, -1 for none: one that the plan
+// returns has another name, "y@NHWC", before it is converted.
+inline int PlanValueOf(const GraphView& view, const std::string& name) {
+  const int value = view.FindValue(name);
+  const size_t at = name.rfind('@');
+  return value >= 0 || at == std::string::npos ? value : view.FindValue(name.substr(0, at));
+}
+
+// Values of another run, to be written over what the nodes of this one make.
+class ForeignValues {
+ public:
+  ForeignValues(const Plan& plan, const std::vector<NodeValue>& values) : plan_(plan) {
+    for (const NodeValue& value : values) {
+      const int number = plan_.view().FindValue(value.name);
+      if (number >= 0 && !plan_.view().IsRewritten(number)) values_[number] = value.tensor;
+    }
+  }
+  void Write(const std::string& name, const Tensor& to) const {
+    const auto found = values_.find(PlanValueOf(plan_.view(), name));
+    if (found == values_.end() || found->second.dtype() != to.dtype() ||
+        found->second.shape() != to.shape() || !IsHostAccessible(to.device().type) ||
+        IsConstant(to) || !to.is_dense())
+      return;
+    Tensor target = to;  // the same memory
+    const auto bytes = static_cast<size_t>(to.nbytes());
+    if (!to.layout().is_standard()) ConvertLayoutTo(found->second, target);
+    // A view of a value that others read at this moment has the same bytes already.
+    else if (bytes > 0 && std::memcmp(to.raw_data(), found->second.raw_data(), bytes) != 0)
+      std::memcpy(target.raw_mutable_data(), found->second.raw_data(), bytes);
+  }
+
+ private:
+  // An operator may hand on a constant's memory, which is not the run's.
+  bool IsConstant(const Tensor& tensor) const {
+    for (const GraphConstant& constant : plan_.graph().constants())
+      if (constant.value.storage() == tensor.storage()) return true;
+    return false;
+  }
+
+  const Plan plan_;
+  std::map<int, Tensor> values_;  // by number in the plan's view
+};
+
+class OutputKeeper final : public ObserverBase<OperatorBase> {
+ public:
+  struct Output {
+    std::string name;  // in the operator's definition
+    Tensor copy;
+  };
+
+  using ObserverBase::ObserverBase;
+  void Stop(bool succeeded) override {
+    outputs_.clear();
+    if (!succeeded) return;
+    OperatorBase& op = *subject();
+    op.SyncDeviceBarrierForObservers();
+    const bool has_event = op.HasAsyncPart() && !op.IsEventDisabled();
+    if (has_event && (op.event().IsScheduled() || op.event().exception())) return;
+    for (int i = 0; i < op.OutputSize(); ++i) {
+      if (!op.HasOutput(i) || !op.OutputIsType<Tensor>(i) || !op.Output(i)->initialized()) continue;
+      const std::string& name = op.def().outputs()[Index(i)];
+      outputs_.push_back({name, HostCopy(*op.Output(i))});
+      if (foreign_) foreign_->Write(name, *op.Output(i));
+    }
+  }
+  std::vector<Output>& outputs() { return outputs_; }
+  void SetForeign(const ForeignValues* values) { foreign_ = values; }
+
+ private:
+  static Tensor HostCopy(const Tensor& tensor) {
+    Tensor here = tensor;
+    if (!IsHostAccessible(tensor.device().type)) {
+      here = Tensor();
+      Copy(tensor, &here);
+    }
+    return here.layout().is_standard() ? here.Contiguous() : ConvertLayout(here, Layout());
+  }
+
+  std::vector<Output> outputs_;
+  const ForeignValues* foreign_ = nullptr;
+};
+
+// One observer for each operator of an executor, as long as this lives.
+class OutputKeepers {
+ public:
+  explicit OutputKeepers(Executor& executor, const ForeignValues* foreign = nullptr)
+      : executor_(executor) {
+    const Plan& plan = executor.plan();
+    for (const int node : plan.view().order()) {
+      OperatorBase& op = executor.op(node);  // throws before the first run
+      if (plan.choice(node).computed_by >= 0) continue;
+      keepers_.emplace_back(node, Observe<OutputKeeper>(op));
+      keepers_.back().second->SetForeign(foreign);
+    }
+  }
+  OutputKeepers(const OutputKeepers&) = delete;
+  ~OutputKeepers() {
+    for (const auto& [node, keeper] : keepers_) executor_.op(node).DetachObserver(keeper);
+  }
+  std::vector<NodeValue> Take() {
+    const GraphView& view = executor_.plan().view();
+    std::vector<NodeValue> values;
+    for (const auto& [node, keeper] : keepers_)
+      for (OutputKeeper::Output& output : keeper->outputs()) {
+        const int value = PlanValueOf(view, output.name);
+        if (value < 0) continue;
+        const auto own = view.outputs(node);  // not those of a node that is computed with it
+        const bool is_own = std::find(own.begin(), own.end(), value) != own.end();
+        values.push_back(
+            {is_own ? node : view.producer(value), view.name(value), std::move(output.copy)});
+      }
+    return values;
+  }
+
+ private:
+  Executor& executor_;
+  std::vector<std::pair<int, OutputKeeper*>> keepers_;  // by the first node of each operator
+};
+
+OPKIT_INLINE std::vector<NodeValue> RunNodesOnValues(Executor& executor,
+                                                     const std::vector<NamedTensor>& inputs,
+                                                     const std::vector<NodeValue>& values) {
+  const ForeignValues foreign(executor.plan(), values);
+  OutputKeepers keepers(executor, &foreign);
+  executor.Run(inputs);
+  return keepers.Take();
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::vector<NodeValue> RunKeepingValues(Executor& executor,
+                                                     const std::vector<NamedTensor>& inputs) {
+  detail::OutputKeepers keepers(executor);
+  executor.Run(inputs);
+  return keepers.Take();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_
 
 // ---- opkit/graph/passes/impl/batch_normalization.ipp
 // FoldBatchNormalization's definition: walks the nodes in the order they run, and keeps for each
@@ -41993,7 +43235,7 @@ struct DirectCall::Finish {
 
 OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   const Finish finish{*this};
-  const InvocationScope invocation(InvocationKind::kOperator, device_, [this] {
+  const InvocationScope invocation(InvocationKind::kCustomOperator, device_, [this] {
     if (span_names_.name == 0)
       span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
     return span_names_;
@@ -42098,7 +43340,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);
-  if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
+  if (std::string why = registry.WhyUnavailable(kernel); !why.empty())
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
   auto call = std::make_unique<DirectCall>(kernel, schema, def);
   return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,
@@ -42254,13 +43496,21 @@ OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name,
   }
 }
 
+OPKIT_INLINE void CheckLibraryTextEnds(const std::string& library, const char* text,
+                                       const Text& what) {
+  if (text && ::strnlen(text, kMostTextBytes + 1) > kMostTextBytes)
+    RefuseDescription(library, StrCat("has ", what, " of more than ", kMostTextBytes,
+                                      " bytes, or without an end"));
+}
+
 // Reads one operator's description, and refuses it where it is wrong.
 class OpImport {
  public:
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (op_.size < kOpBytes)
+    if (!IsAligned(&op_)) Refuse(StrCat("describes operator ", index, " out of alignment"));
+    if (!IsReadable(&op_, kOpBytes))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kOpBytes),
              "fill in opkit_op.size with sizeof(opkit_op)");
@@ -42268,9 +43518,10 @@ class OpImport {
     FunctionRecord record(new FunctionOpRecord);
     FunctionOpRecord& to = *record;
     to.name = op_.name;
+    Text(op_.file, "a file's name");
     to.file = op_.file ? op_.file : "";
     to.line = op_.line;
-    to.doc = op_.doc ? op_.doc : "";
+    to.doc = Text(op_.doc, "a doc");
     to.library = library_;
     to.flags = op_.flags;
     if (op_.num_kernels == 0 || !op_.kernels)
@@ -42299,21 +43550,26 @@ class OpImport {
     RefuseDescription(library_, what, mend);
   }
   std::string who() const { return StrCat("operator ", op_.name); }
+  std::string Text(const char* text, const char* what) const {
+    CheckLibraryTextEnds(library_, text, StrCat(who(), " with ", what));
+    return text ? text : "";
+  }
 
   // Refuses a count that is damaged, or an array that is missing.
-  void CheckArray(uint64_t count, const void* array, const char* what) const {
+  template <class T>
+  void CheckArray(uint64_t count, const T* array, const char* what) const {
     if (count > kMostParts)
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
     if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
+    if (!IsAligned(array)) Refuse(StrCat("has ", who(), " whose ", what, " are not aligned"));
   }
   void CheckName(uint64_t index) const {
     constexpr size_t kLongestName = 255;
     if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
-    const std::string_view name = op_.name;
+    const std::string_view name(op_.name, ::strnlen(op_.name, kLongestName + 1));
     if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
-                    "…"),
-             StrCat(kLongestName, " are the most"));
+      Refuse(StrCat("has an operator whose name has more than ", kLongestName, " bytes, ",
+                    name.substr(0, 32), "…"));
     for (const char c : name)
       if (static_cast<unsigned char>(c) <= ' ' || c == 127)
         Refuse(StrCat("has an operator whose name holds the character ",
@@ -42322,9 +43578,10 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
+    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
+    CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
     if (!kernel->forward)
       Refuse(StrCat("has operator ", op_.name, " without a forward function for ", kernel->device),
              StrCat("REGISTER_OP(", op_.name, ").setForward(f, \"", kernel->device,
@@ -42354,7 +43611,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!one || one->size < kParameterBytes)
+      if (!IsReadable(one, kParameterBytes))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -42372,7 +43629,7 @@ class OpImport {
         Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
       auto& to = list.emplace_back();
       to.name = one->name;
-      to.doc = one->doc ? one->doc : "";
+      to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
         for (int dtype = 1; dtype < kNumDTypes; ++dtype)
           if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
@@ -44369,7 +45626,7 @@ OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t 
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{g_find_layout(name), {}} : Layout();
+  return name ? Layout{g_find_layout(TextOfAbi(name)), {}} : Layout();
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
@@ -44385,13 +45642,16 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!OPKIT_ABI_HAS(&config, cost_ns))
+  if (!IsReadable(&config, kConfigBytes))
     Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
-          " bytes, where version 1.3 has ", sizeof config,
+          " bytes, where version 1.3 has ", kConfigBytes,
           "; fill in opkit_config.size with sizeof(opkit_config)");
-  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace))
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
+      !IsAligned(config.inplace))
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
           " pairs in place", config.inplace ? "" : ", which are null");
+  if (!IsAligned(config.input_layouts) || !IsAligned(config.output_layouts))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has layouts that are not aligned");
   KernelConfig read;
   const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
     for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
@@ -44736,76 +45996,126 @@ OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& pa
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+struct FatalSignal {
+  int number;
+  bool is_fault;  // of the program; else the process is asked to end
+};
+inline constexpr FatalSignal kFatalSignals[] = {
+    {SIGSEGV, true},  {SIGBUS, true},   {SIGILL, true},   {SIGFPE, true},   {SIGABRT, true},
+    {SIGTRAP, true},  {SIGSYS, true},   {SIGINT, false},  {SIGTERM, false}, {SIGHUP, false},
+    {SIGQUIT, false}, {SIGPIPE, false}, {SIGALRM, false}, {SIGXCPU, false}};
 
-struct CrashState {
+// What the handler and one writing thread share. Never destroyed: handlers may wait in it.
+struct CrashWriter {
   std::string path;
+  const pid_t process = getpid();
   Parker crashed, written;
-  struct sigaction before[std::size(kFatalSignals)] = {};
-  pid_t process = 0;                 // that has the writing thread
-  std::atomic<bool> armed{false};    // relaxed: signal handlers read none of it
+  std::atomic<int64_t> thread{0};    // relaxed: compared on that thread alone
   std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
+};
+struct CrashState {
+  // Release and acquire: a handler finds it made.
+  std::atomic<CrashWriter*> writer{nullptr};
+  struct sigaction before[std::size(kFatalSignals)] = {};
+  bool armed = false;
 };
 inline CrashState& Crash() {
   static auto* state = new CrashState;
   return *state;
 }
 
-inline void* WriteCrashTrace(void*) {
+inline void* WriteCrashTrace(void* argument) {
+  CrashWriter& writer = *static_cast<CrashWriter*>(argument);
   SetCurrentThreadName("opkit-crash");
-  CrashState& state = Crash();
-  state.crashed.Wait();
+  writer.thread.store(CurrentThreadId(), std::memory_order_relaxed);
+  writer.crashed.Wait();
   try {
-    Recorder::Get().Stop();
-    WriteChromeTrace(Recorder::Get().Read(), state.path);
-    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", state.path.c_str());
+    Recorder& recorder = Recorder::Get();
+    const bool records = recorder.is_running();
+    recorder.Pause();  // other threads add nothing to the trace
+    const std::string path = WriteProfileFile(recorder.Read(), writer.path);
+    if (records) recorder.Resume();  // a handler of the program may let it go on
+    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", path.c_str());
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
   }
-  Parker::Wake(state.written.Set());
+  Parker::Wake(writer.written.Set());
   return nullptr;
 }
 
 // Calls nothing but what a signal handler may.
-inline void HandleCrash(int signal) {
+inline void HandleCrash(int signal, siginfo_t* info, void*) {
   constexpr int64_t kLongestNs = 10'000'000'000;
+  const int error = errno;
   CrashState& state = Crash();
-  if (state.process == getpid() && !state.crashes.exchange(true, std::memory_order_relaxed)) {
-    Parker::Wake(state.crashed.Set());
-    state.written.Wait(MonotonicNs() + kLongestNs);
+  CrashWriter* const writer = state.writer.load(std::memory_order_acquire);
+  if (writer && writer->process == getpid() &&
+      writer->thread.load(std::memory_order_relaxed) != CurrentThreadId()) {
+    if (!writer->crashes.exchange(true, std::memory_order_relaxed))
+      Parker::Wake(writer->crashed.Set());
+    if (writer->written.Wait(MonotonicNs() + kLongestNs))
+      Parker::Wake(writer->written.Set());  // the next thread that waits here
   }
   for (size_t i = 0; i < std::size(kFatalSignals); ++i)
-    if (kFatalSignals[i] == signal) sigaction(signal, &state.before[i], nullptr);
-  raise(signal);  // comes when the handler has returned
+    if (kFatalSignals[i].number == signal) sigaction(signal, &state.before[i], nullptr);
+  // Comes when the handler has returned, as the signal that it was.
+  if (syscall(SYS_rt_tgsigqueueinfo, getpid(), CurrentThreadId(), signal, info) != 0) raise(signal);
+  errno = error;
+}
+
+inline bool IsOfCrashTrace(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == &HandleCrash;
+}
+
+// A writing thread that has not written yet.
+inline CrashWriter& WaitingCrashWriter() {
+  CrashState& state = Crash();
+  if (CrashWriter* const made = state.writer.load(std::memory_order_relaxed);  // by this thread
+      made && made->process == getpid() && !made->crashes.load(std::memory_order_relaxed))
+    return *made;
+  auto writer = std::make_unique<CrashWriter>();
+  // Blocked: a signal for the process is not to come to the thread that its handler waits for.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, writer.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error)
+    Throw(ErrorCode::kUnsupported,
+          "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
+  pthread_detach(thread);
+  state.writer.store(writer.get(), std::memory_order_release);
+  return *writer.release();
 }
 
 OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
   CrashState& state = Crash();
-  if (state.process != getpid()) {
-    pthread_t thread;
-    if (const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, nullptr))
-      Throw(ErrorCode::kUnsupported,
-            "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
-    pthread_detach(thread);
-    state.process = getpid();
-  }
-  state.path = path;
+  WaitingCrashWriter().path = path;
+  MakeSignalStack();
   struct sigaction action = {};
-  action.sa_handler = &HandleCrash;
-  action.sa_flags = SA_ONSTACK;
+  action.sa_sigaction = &HandleCrash;
+  action.sa_flags = SA_ONSTACK | SA_SIGINFO;
   sigfillset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
-    sigaction(kFatalSignals[i], &action, &state.before[i]);
-  state.armed.store(true, std::memory_order_relaxed);
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+    struct sigaction now = {};
+    sigaction(kFatalSignals[i].number, nullptr, &now);
+    if (IsOfCrashTrace(now)) continue;  // in a child of a process that has armed
+    state.before[i] = now;
+    if (!kFatalSignals[i].is_fault && ((now.sa_flags & SA_SIGINFO) || now.sa_handler != SIG_DFL))
+      continue;
+    sigaction(kFatalSignals[i].number, &action, nullptr);
+  }
+  state.armed = true;
 }
 
 OPKIT_INLINE void CrashTrace::Disarm() {
   CrashState& state = Crash();
-  if (!state.armed.exchange(false, std::memory_order_relaxed)) return;
+  if (!std::exchange(state.armed, false)) return;
   for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
     struct sigaction now = {};
-    sigaction(kFatalSignals[i], nullptr, &now);
-    if (now.sa_handler == &HandleCrash) sigaction(kFatalSignals[i], &state.before[i], nullptr);
+    sigaction(kFatalSignals[i].number, nullptr, &now);
+    if (IsOfCrashTrace(now)) sigaction(kFatalSignals[i].number, &state.before[i], nullptr);
   }
 }
 
@@ -45020,6 +46330,7 @@ class PerfettoTrace {
     if (profile_.counters.empty()) return;
     Sequence sequence = BeginSequence(kProcess);
     for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
       uint64_t& track = tracks[counter.name];
       if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
       Event(sequence, kCounter, counter.time, "", "",
@@ -45086,6 +46397,32 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+
+// ---- opkit/profile/impl/profile_file.ipp
+// The choice of a writer by a file's name.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::string& path) {
+  std::string written = path;
+  if (path.ends_with(".pftrace") || path.ends_with(".perfetto-trace")) {
+    WritePerfettoTrace(profile, path);
+  } else if (path.ends_with(".html") && g_report_writer) {
+    WriteReport(profile, path);
+  } else {
+    if (path.ends_with(".html")) written += ".json";
+    WriteChromeTrace(profile, written);
+  }
+  return written;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
 
 // ---- opkit/profile/impl/tool_ranges.ipp
 // The two protocols by which tools offer their functions to a process.
@@ -45337,6 +46674,7 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   session_ = session;
   earlier_ = depth_;
   dropped_.store(0, std::memory_order_relaxed);
+  if (session != 0 && Recorder::Get().wants_crash_trace()) MakeSignalStack();
   counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
 }
 
@@ -45365,25 +46703,31 @@ OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
 
 OPKIT_INLINE bool ThreadProfile::NextChunk() {
   Recorder& recorder = Recorder::Get();
-  const bool fits = recorder.TakeChunk();
+  std::unique_ptr<ProfileChunk> chunk;
+  if (recorder.TakeChunk())
+    chunk.reset(new (std::nothrow) ProfileChunk);
+  else if (recorder.is_ring())
+    chunk = recorder.TakeChunkOfEnded();  // those of other threads may be written now
+  const bool makes_room = !chunk && recorder.is_ring() && !chunks_.empty();
+  if (!chunk && !makes_room) return false;
   MutexLock lock(mutex_);
-  uint32_t kept = 0;  // the records of open spans in the chunk that makes room
-  if (!fits && recorder.is_ring() && !chunks_.empty()) {
+  uint32_t kept = 0;  // the records of open spans in the chunk that makes room, and their names
+  if (makes_room) {
     std::rotate(chunks_.begin(), chunks_.begin() + 1, chunks_.end());
     const std::span<ProfileRecord> records = chunks_.back()->records;
     for (int i = earlier_; i < (std::min)(depth_, kMaxDepth); ++i)
       if (ProfileRecord* const open = open_[i];
           open && open >= records.data() && open < records.data() + records.size()) {
-        records[kept] = *open;  // it stands there or further on: the outermost began first
-        open_[i] = &records[kept++];
+        const ProfileRecord* from = open;
+        while (from > records.data() && from[-1].type == ProfileRecord::Type::kText) --from;
+        // They stand there or further on: the outermost began first.
+        for (; from <= open; ++from) records[kept++] = *from;
+        open_[i] = &records[kept - 1];
       }
-    CountDropped(ProfileChunk::kRecords - kept);
-  } else if (!fits) {
-    return false;
+    // Relaxed: this thread has written it.
+    CountDropped(chunks_.back()->count.load(std::memory_order_relaxed) - kept);
   } else {
-    std::unique_ptr<ProfileChunk> made(new (std::nothrow) ProfileChunk);
-    if (!made) return false;
-    chunks_.push_back(std::move(made));
+    chunks_.push_back(std::move(chunk));
   }
   chunk_ = chunks_.back().get();
   // Relaxed: the mutex orders it.
@@ -45392,13 +46736,25 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
   return true;
 }
 
+OPKIT_INLINE ProfileRecord* ThreadProfile::NewNamedRecord(std::string_view text) {
+  text = text.substr(0, ProfileChunk::kLongestText * ProfileText::kBytes);
+  const size_t records = (text.size() + ProfileText::kBytes - 1) / ProfileText::kBytes;
+  if (count_ + records >= ProfileChunk::kRecords && !NextChunk()) return CountDropped(), nullptr;
+  for (size_t at = 0; at < text.size(); at += ProfileText::kBytes) {
+    ProfileText part;
+    text.copy(part.text, ProfileText::kBytes, at);
+    chunk_->records[count_++] = std::bit_cast<ProfileRecord>(part);
+  }
+  return &chunk_->records[count_++];
+}
+
 // The profile of the calling thread, until its thread-local objects are destroyed.
 inline constinit thread_local ThreadProfile* t_profile = nullptr;
 inline constinit thread_local bool t_profile_ended = false;
 struct ThreadProfileEnd {
   ~ThreadProfileEnd() {
     t_profile_ended = true;
-    if (t_profile) std::exchange(t_profile, nullptr)->SetExited();
+    if (t_profile) Recorder::Get().Ended(std::exchange(t_profile, nullptr));
   }
 };
 
@@ -45445,17 +46801,20 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
     Throw(ErrorCode::kFailedPrecondition,
           "Profiler::Start: a session runs already; Profiler::Stop ends it");
   std::erase_if(threads_, [](ThreadProfile* thread) {
-    const bool ended = thread->exited();
+    const bool ended = thread->ended_;
     if (ended) delete thread;
     return ended;
   });
+  dropped_ = 0;
   {
     MutexLock counters_lock(counters_mutex_);
     counted_ = options.counters;
     absent_ = std::move(absent);
     counter_source_ = &source;
   }
-  ring_ = options.ring;
+  SetRoomForNames(options.max_bytes / 4);
+  ring_.store(options.ring, std::memory_order_relaxed);
+  crash_trace_.store(!options.crash_trace.empty(), std::memory_order_relaxed);
   chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
                      std::memory_order_relaxed);
   session_.store(session_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -45500,7 +46859,39 @@ OPKIT_INLINE std::unique_ptr<ThreadCounters> Recorder::OpenCounters(int& count) 
 }
 
 OPKIT_INLINE bool Recorder::TakeChunk() {
-  return chunks_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
+  return chunks_left_.load(std::memory_order_relaxed) > 0 &&
+         chunks_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
+}
+
+OPKIT_INLINE std::unique_ptr<ProfileChunk> Recorder::TakeChunkOfEnded() {
+  MutexLock lock(mutex_);
+  // Those that began first come first.
+  const auto found = std::ranges::find_if(threads_, [&](ThreadProfile* thread) {
+    return thread->ended_ && thread->session_ == session_.load(std::memory_order_relaxed);
+  });
+  if (found == threads_.end()) return nullptr;
+  ThreadProfile* const thread = *found;
+  std::unique_ptr<ProfileChunk> chunk = std::move(thread->chunks_.front());
+  thread->chunks_.erase(thread->chunks_.begin());
+  dropped_ += chunk->count.load(std::memory_order_relaxed);  // relaxed: the thread has ended
+  if (thread->chunks_.empty()) {
+    threads_.erase(found);
+    Forget(thread);
+  }
+  return chunk;
+}
+
+OPKIT_INLINE void Recorder::Ended(ThreadProfile* thread) {
+  MutexLock lock(mutex_);
+  thread->ended_ = true;
+  if (!thread->chunks_.empty()) return;
+  std::erase(threads_, thread);
+  Forget(thread);
+}
+OPKIT_INLINE void Recorder::Forget(ThreadProfile* thread) {
+  if (thread->session_ == session_.load(std::memory_order_relaxed))
+    dropped_ += thread->dropped_.load(std::memory_order_relaxed);
+  delete thread;
 }
 
 OPKIT_INLINE ThreadProfile* Recorder::OfThread() {
@@ -45540,7 +46931,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
     now.custom = CustomPath(now.custom, names.name);
   if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
     PushRange(*tools, now, names, adopted);
-  ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed));
+  ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed), names.text);
   if (!record) return;
   const Device place = device ? *device : Device{};
   *record = {.id = now.id,
@@ -45564,7 +46955,9 @@ OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation&
   span.custom = now.custom;
   span.adopted = adopted;
   const bool is_part = names.name == 0 && now.custom == 0;  // its name is on another thread
-  tools.Push(is_part ? "(part)" : DisplayName(span));
+  tools.Push(!names.text.empty() ? std::string(names.text)
+             : is_part           ? "(part)"
+                                 : DisplayName(span));
 }
 
 OPKIT_INLINE void Recorder::Close() noexcept {
@@ -45608,9 +47001,9 @@ OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
   Add(record);
 }
 
-OPKIT_INLINE void Recorder::Add(const ProfileRecord& record) noexcept {
+OPKIT_INLINE void Recorder::Add(const ProfileRecord& record, std::string_view text) noexcept {
   if (ThreadProfile* thread = OfThread())
-    thread->Add(session_.load(std::memory_order_relaxed), record);
+    thread->Add(session_.load(std::memory_order_relaxed), record, text);
 }
 OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
   ProfileRecord record;
@@ -45636,15 +47029,15 @@ OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noex
   record.custom = task.custom;
   record.type = ProfileRecord::Type::kPushed;
   record.kind = task.kind;
-  Add(record);
+  Add(record, names.text);
 }
-OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, uint32_t name, double value) noexcept {
+OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, SpanNames names, double value) noexcept {
   ProfileRecord record;
   record.begin = Ticks();
   record.end = std::bit_cast<uint64_t>(value);
-  record.name = name;
+  record.name = names.name;
   record.type = type;
-  Add(record);
+  Add(record, names.text);
 }
 
 OPKIT_INLINE void Recorder::Sort(Profile& profile) {
@@ -45662,22 +47055,21 @@ OPKIT_INLINE void Recorder::Sort(Profile& profile) {
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
-  constexpr int kSpans = 1000;
+  constexpr int kSpans = 600;  // with their counts they fit into one chunk
+  static_assert(kSpans * (1 + ProfileCounts::kMost / 3) < ProfileChunk::kRecords);
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
-  const auto record = [&] {
-    if (ProfileRecord* span = probe.Open(session)) {
-      *span = {.begin = Ticks()};
-      probe.Publish();
-    }
-    probe.Close(session, Ticks());
-  };
-  record();
+  probe.BeginSession(session);
+  probe.chunks_.push_back(std::make_unique<ProfileChunk>());
+  probe.chunk_ = probe.chunks_.back().get();
+  probe.count_ = 0;
   const uint64_t begin = Ticks();
-  for (int i = 0; i < kSpans; ++i) record();
-  const uint64_t ticks = Ticks() - begin;
-  chunks_left_.fetch_add(1, std::memory_order_relaxed);  // the probe's
-  return static_cast<double>(ticks) / kSpans;
+  for (int i = 0; i < kSpans; ++i) {
+    *probe.Open(session) = {.begin = Ticks()};
+    probe.Publish();
+    probe.Close(session, Ticks());
+  }
+  return static_cast<double>(Ticks() - begin) / kSpans;
 }
 
 OPKIT_INLINE Profile Recorder::Read() {
@@ -45707,6 +47099,13 @@ OPKIT_INLINE Profile Recorder::Read() {
   std::vector<Known> known;
   std::map<uint64_t, ProfileCounts> counts;
   int64_t records = 0;
+  std::string text;  // the name of the record that comes next
+  const auto name_of = [&](const ProfileRecord& record) {
+    if (text.empty()) return record.name;
+    const uint32_t name = InternName(text);
+    text.clear();
+    return name;
+  };
   const auto add_span = [&](const ProfileRecord& record, uint64_t end, int thread) {
     ProfileSpan& span = profile.spans.emplace_back();
     span.id = record.id;
@@ -45716,11 +47115,12 @@ OPKIT_INLINE Profile Recorder::Read() {
     span.thread = thread;
     span.kind = record.kind;
     span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
-    span.name = record.name;
+    span.name = name_of(record);
     span.node = record.node;
     span.custom = record.custom;
     span.adopted = record.type == ProfileRecord::Type::kAdopted;
   };
+  profile.dropped = dropped_;
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
     if (thread->session_ != session) continue;
@@ -45733,7 +47133,6 @@ OPKIT_INLINE Profile Recorder::Read() {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
       records += count;
       for (const ProfileRecord& record : std::span(chunk->records, count)) {
-        const int64_t begin = time(record.begin);
         switch (record.type) {
           case ProfileRecord::Type::kSpan:
           case ProfileRecord::Type::kAdopted: {
@@ -45744,7 +47143,7 @@ OPKIT_INLINE Profile Recorder::Read() {
             break;
           }
           case ProfileRecord::Type::kCompleted:
-            known.push_back({.id = record.id, .completed = begin});
+            known.push_back({.id = record.id, .completed = time(record.begin)});
             break;
           case ProfileRecord::Type::kOnDevice: {
             // Nothing ran before the session, though the two clocks are compared with some error.
@@ -45757,8 +47156,8 @@ OPKIT_INLINE Profile Recorder::Read() {
           }
           case ProfileRecord::Type::kPushed:
             known.push_back({.id = record.id,
-                             .names = {.name = record.name},
-                             .pushed = begin,
+                             .names = {.name = name_of(record)},
+                             .pushed = time(record.begin),
                              .pusher = index});
             break;
           case ProfileRecord::Type::kWork:
@@ -45775,17 +47174,24 @@ OPKIT_INLINE Profile Recorder::Read() {
             break;
           }
           case ProfileRecord::Type::kMemory:
-            profile.allocations.push_back({begin, record.id, static_cast<int64_t>(record.parent),
+            profile.allocations.push_back({time(record.begin), record.id,
+                                           static_cast<int64_t>(record.parent),
                                            static_cast<int64_t>(record.end), record.name, index});
             break;
           case ProfileRecord::Type::kCounter:
-            profile.counters.push_back({begin, record.name, std::bit_cast<double>(record.end)});
+            profile.counters.push_back(
+                {time(record.begin), name_of(record), std::bit_cast<double>(record.end)});
             break;
           case ProfileRecord::Type::kMarker:
           case ProfileRecord::Type::kFrame:
-            profile.markers.push_back(
-                {begin, record.name, index, record.type == ProfileRecord::Type::kFrame});
+            profile.markers.push_back({time(record.begin), name_of(record), index,
+                                       record.type == ProfileRecord::Type::kFrame});
             break;
+          case ProfileRecord::Type::kText: {
+            const auto part = std::bit_cast<ProfileText>(record);
+            text.append(part.text, strnlen(part.text, ProfileText::kBytes));
+            break;
+          }
         }
       }
     }
@@ -46177,6 +47583,151 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
+// Spans of this image in the profile that the host records: those that its operators open in their
+// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Begins or ends with the host's recording.
+  static void Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+  }
+  // The next span of this thread is that of an operator which the host has opened one for already.
+  class Known {
+   public:
+    Known() : outer_(std::exchange(t_is_known, true)) {}
+    Known(const Known&) = delete;
+    ~Known() { t_is_known = outer_; }
+
+   private:
+    const bool outer_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (std::exchange(t_is_known, false) || adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The span gets an identity from the host. Where the two images share the current one, which is
+    // `now`, its parent is that of `now`.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open ones inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local bool t_is_known = false;
+};
+
+// Memory of this image's tensors, by the allocator that the host has when it is asked for.
+class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
+ public:
+  HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
+  const char* name() const override { return own_.name(); }
+
+  // Not where the program exports its symbols and the library has its table of allocators.
+  static void Use() {
+    if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
+    void *memory = nullptr, *owner = nullptr;
+    if (g_host->allocate(OPKIT_CPU, 0, kAlignment, &memory, &owner) != OPKIT_OK) return;
+    g_host->deallocate(owner, memory, kAlignment);
+    if (owner == &GetAllocator(DeviceType::kCPU)) return;
+    constexpr DeviceType kTypes[] = {DeviceType::kCPU, DeviceType::kGPU};
+    alignas(HostMemory) static unsigned char rooms[std::size(kTypes)][sizeof(HostMemory)];
+    static bool used = false;
+    if (std::exchange(used, true)) return;
+    for (size_t i = 0; i < std::size(kTypes); ++i)
+      if (Allocator* const own = Allocators()[kTypes[i]].load())
+        SetAllocator(kTypes[i], new (rooms[i]) HostMemory(kTypes[i], *own));
+  }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    void *memory = nullptr, *owner = nullptr;
+    const opkit_status status =
+        g_host->allocate(static_cast<int32_t>(type_), index, bytes, &memory, &owner);
+    if (status == OPKIT_UNSUPPORTED)  // the host has no such memory
+      memory = own_.Allocate(bytes, index);
+    else if (status == OPKIT_OUT_OF_MEMORY)
+      return nullptr;
+    else if (status != OPKIT_OK)
+      Throw(CodeOfStatus(status), g_host->failure_text());
+    void* none = nullptr;
+    if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
+    try {
+      MutexLock lock(mutex_);
+      others_.emplace_back(memory, owner);
+      ++num_others_;
+      return memory;
+    } catch (...) {  // no memory to note it in
+      Free(owner, memory, bytes);
+      return nullptr;
+    }
+  }
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
+    void* owner = usual_.load();
+    if (num_others_.load() > 0) owner = Forget(data, owner);
+    Free(owner, data, bytes);
+  }
+
+ private:
+  void Free(void* owner, void* memory, int64_t bytes) noexcept {
+    owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
+  }
+  void* Forget(const void* data, void* usual) {
+    MutexLock lock(mutex_);
+    for (auto& one : others_) {
+      if (one.first != data) continue;
+      void* const owner = one.second;
+      one = others_.back();
+      others_.pop_back();
+      if (--num_others_ == 0) std::vector<std::pair<void*, void*>>().swap(others_);
+      return owner;
+    }
+    return usual;
+  }
+
+  const DeviceType type_;
+  Allocator& own_;
+  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
+  Mutex mutex_;                        // of the others
+  std::vector<std::pair<void*, void*>> others_;
+  std::atomic<int64_t> num_others_{0};
+};
+
 // The library's operator behind one operator of the host's, and the tensors that it reads and
 // writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
 // one is bound to a workspace.
@@ -46184,7 +47735,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
+      : def_(DefinitionOfAbi(node)),
+        registered_(StrCat("registered at ", kernel.Place())),
+        shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     def_.Engine("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
@@ -46295,9 +47848,24 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
-    if (call_) return call_->Run(inputs_, outputs_);
-    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
-               call->asynchronous);
+    HostSpans::Follow();
+    const HostSpans::Known known;
+    try {
+      if (call_) return call_->Run(inputs_, outputs_);
+      bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+                 call->asynchronous);
+    } catch (const Error& error) {
+      RethrowForHost(error);
+    }
+  }
+  // Without the lines about this operator, of which the host has its own.
+  [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
+    Error told(error.code(), error.message());
+    for (const std::string& line : error.context()) {
+      if (line.starts_with("in operator ") && line.ends_with(registered_)) break;
+      told.AddContext(line);
+    }
+    throw told;
   }
 
   // Copies a result that does not lie in the host's memory there.
@@ -46377,6 +47945,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   };
 
   OperatorDef def_;
+  const std::string registered_;
   std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
   BoundOperator bound_;             // or
   std::unique_ptr<DirectCall> call_;
@@ -46406,6 +47975,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
     if (schema.has_cost()) op.cost = &Cost;
+    if (schema.has_test_inputs()) op.test_inputs = &TestInputs;
     op.author = &schema;
   }
   OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
@@ -46414,6 +47984,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       to.propose = &Propose;
       to.create_for = &CreateFor;
     }
+    if (kernel.fuse) to.fuse = &Fuse;
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
@@ -46443,12 +48014,37 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
         const AbiConfig abi(config, node->num_inputs, node->num_outputs);
         const opkit_status status = proposals->add(proposals, &abi.config());
         if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
       }
+    });
+  }
+  OPKIT_COLD static opkit_status Fuse(const opkit_kernel* kernel, const opkit_fusion* fusion) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const opkit_node &node = *fusion->node, &next = *fusion->next;
+      const OperatorDef def = DefinitionOfAbi(node), next_def = DefinitionOfAbi(next);
+      const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
+          outs(fusion->outputs, node.num_outputs, true),
+          next_ins(fusion->next_inputs, next.num_inputs, true),
+          next_outs(fusion->next_outputs, next.num_outputs, true);
+      const KernelConfig config = ConfigOfAbi(*fusion->config, node.num_inputs, node.num_outputs),
+                         next_config =
+                             ConfigOfAbi(*fusion->next_config, next.num_inputs, next.num_outputs);
+      const std::optional<FusedNode> made =
+          own.fuse({{def, ins.infos(), outs.infos()},
+                    config,
+                    {next_def, next_ins.infos(), next_outs.infos()},
+                    next_config,
+                    static_cast<size_t>(fusion->read)});
+      if (!made) return;
+      const AbiNode both(made->def);
+      const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
+      const opkit_status status = fusion->fuse(fusion, &both.node(), &chosen.config());
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
     });
   }
   static void Destroy(void* instance) {
@@ -46474,72 +48070,16 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     });
   }
 
-  // The host's knowledge of values, as this image's inference reads it.
-  class Values {
-   public:
-    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
-      for (uint64_t i = 0; i < count; ++i) {
-        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
-        if (!with_shapes) {
-          info.shape = {};
-          continue;
-        }
-        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
-        if (!value.constant) continue;
-        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
-      }
-    }
-    const std::vector<TensorInfo>& infos() const { return infos_; }
-
-   private:
-    // The standard one for a layout that only the host knows.
-    static Layout KnownLayout(const char* name) {
-      if (g_registered_layouts)
-        for (const RegisteredLayout& known : g_registered_layouts())
-          if (known.name == name) return Layout{known.id, {}};
-      return {};
-    }
-    std::vector<TensorInfo> infos_;
-    std::list<Tensor> constants_;  // that infos_ point to
-  };
-  static int64_t NumberOf(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
-    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
-    return number && *number >= 0 ? -2 - *number : -1;
-  }
-
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                     opkit_value* outputs, bool types, bool with_shapes) {
     OperatorDef def = DefinitionOfAbi(*node);
-    const Values ins(inputs, node->num_inputs, with_shapes);
-    const Values outs(outputs, node->num_outputs, with_shapes);
+    const ValuesOfAbi ins(inputs, node->num_inputs, with_shapes);
+    const ValuesOfAbi outs(outputs, node->num_outputs, with_shapes);
     InferenceContext context(def, ins.infos(), outs.infos());
     schema.Infer(context);
-    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
-      for (size_t i = 0; i < infos.size(); ++i)
-        types ? StoreType(infos[i], *opkit_value_at(values, i))
-              : StoreShape(infos[i], *opkit_value_at(values, i));
-    };
-    store(context.inputs(), inputs);
-    store(context.outputs(), outputs);
-  }
-  static void StoreType(const TensorInfo& info, opkit_value& value) {
-    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
-  }
-  static void StoreShape(const TensorInfo& info, opkit_value& value) {
-    if (!info.shape.has_rank()) return;
-    if (info.shape.rank() > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
-            " are the most");
-    const bool same_rank = value.rank == info.shape.rank();
-    value.rank = info.shape.rank();
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = NumberOf(info.shape[axis]);
-      if (extent != -1 || !same_rank) value.dims[axis] = extent;
-    }
+    for (const auto& [infos, values] :
+         {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
+      types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
   // Wrong shapes are for infer_shape to report.
   static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
@@ -46578,12 +48118,22 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                       const opkit_value* inputs, const opkit_value* outputs,
                                       opkit_cost* cost) {
     return GuardedCall([&] {
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
       cost->flops = said.flops;
       cost->bytes_read = said.bytes_read;
       cost->bytes_written = said.bytes_written;
       cost->params_bytes = said.params_bytes;
+    });
+  }
+  OPKIT_COLD static opkit_status TestInputs(const opkit_op* op, int32_t dtype, uint64_t seed,
+                                            const opkit_test_inputs* inputs) {
+    return GuardedCall([&] {
+      for (const Tensor& one : SchemaOf(op).MakeTestInputs(static_cast<DType>(dtype), seed)) {
+        const AbiAttributes tensor(Arguments{{"input", one}});
+        const opkit_status status = inputs->add(inputs, (*tensor.data())->tensors[0]);
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
     });
   }
   // The largest scratch among the first configurations that the device's kernels propose in
@@ -46594,7 +48144,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true);
       std::optional<std::vector<TensorInfo>> outs;
       for (const Kernel* kernel :
            OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
@@ -46663,9 +48213,44 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
+// What the library says of a backend of its kernels.
+struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
+  explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.rank = OpRegistry::Global().BackendRank(name);
+    if (OpRegistry::Global().HasAvailability(name)) abi.available = &Available;
+    abi.author = this;
+  }
+  static opkit_status Available(const opkit_backend* backend) {
+    return GuardedCall([&] {
+      Kernel kernel;
+      kernel.backend = static_cast<const ExportedBackend*>(backend->author)->name;
+      if (std::string why = OpRegistry::Global().WhyUnavailable(kernel); !why.empty())
+        return OpStatus::Failure(why);
+      return OpStatus();
+    });
+  }
+
+  const std::string name;
+  opkit_backend abi{};
+};
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void AddBackends(const std::vector<FunctionRecord>& records,
+                                                     LibraryContents& contents) {
+  std::vector<std::string> names;
+  for (const FunctionRecord& record : records)
+    for (const FunctionDevice& device : record->devices)
+      if (!device.backend.empty() && !Contains(names, device.backend)) {
+        names.push_back(device.backend);
+        AddExported<ExportedBackend>(contents, contents.backends, device.backend);
+      }
+}
+
 OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
   static const ExportedRegistries registries;
+  HostMemory::Use();
+  HostSpans::Use();
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();
@@ -46675,6 +48260,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
     const OpSchema& schema = OpRegistry::Global().GetSchema(name);
     if (!schema.is_internal()) records.push_back(ReadSchema(schema));
   }
+  AddBackends(records, contents);
   g_export_threads.described = true;
 }
 
@@ -46787,9 +48373,52 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
 
+// ---- opkit/op/abi/host_inference.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: operators with graphs or gradients
+// Inference in a library by the operators of the program that has loaded it. For definitions.
+#ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
+  return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
+}
+// Errors: those of the program's operator; kNotFound where there is none.
+OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
+  const AbiNode node(context.def());
+  std::vector<std::string> symbols;
+  AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    inputs[Index(i)].present = context.HasInput(i);
+    if (const Tensor* data = context.input(i).constant) inputs.SetConstant(Index(i), *data);
+  }
+  if (const opkit_status status = g_host->infer(&node.node(), inputs.data(), outputs.data());
+      status != OPKIT_OK)
+    Throw(CodeOfStatus(status), g_host->failure_text());
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) {
+      const TensorInfo info = InfoOfAbi(inputs[Index(i)]);
+      context.SetInput(i, info.dtype, info.shape);
+    }
+  for (int o = 0; o < context.num_outputs(); ++o) {
+    const TensorInfo info = InfoOfAbi(outputs[Index(o)]);
+    context.SetOutput(o, info.dtype, info.shape);
+  }
+}
+OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
+    g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#endif
+
 // ---- opkit/plugin/export/impl/export_graphs.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: operators with graphs or gradients
-// Fills the hooks of plugin/load/abi_node.hpp.
+// Fills the hooks of op/abi/abi_node.hpp and of op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 

@@ -654,7 +654,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 3
+#define OPKIT_ABI_MINOR 4
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -951,6 +951,22 @@ struct opkit_host {
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
+
+  /* Since 1.4. From any thread, also outside of a call. */
+  /* Whether the program has an operator of this name, 1 or 0. */
+  int32_t (*has_operator)(const char* op);
+  /* Fills in what the program's operator says of the node's values, as infer_type and infer_shape
+   * of an opkit_op do; OPKIT_NOT_FOUND where it has none. */
+  opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
+  /* `bytes`, which are not 0, of a device's memory, aligned to 64, by the allocator that the
+   * program has at the moment: *owner, which deallocate gets back. */
+  opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
+                           void** owner);
+  void (*deallocate)(void* owner, void* memory, int64_t bytes);
+  /* Whether the program records a profile, 1 or 0; and a span of it in this thread, until
+   * scope_end, of a kind as in the low 8 bits of opkit_invocation.kind. `node` may be null. */
+  int32_t (*is_profiling)(void);
+  void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
 
 /* Since 1.3. One way in which a kernel can run a node. */
@@ -973,6 +989,28 @@ struct opkit_proposals {
   const void* extension;
   void* context; /* the host's own */
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
+};
+
+/* Since 1.4. A node with the configuration that was chosen for it, and the node that alone reads
+ * its output 0, with its own: may the kernel compute both? */
+typedef struct opkit_fusion opkit_fusion;
+struct opkit_fusion {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  const opkit_node* node;
+  const opkit_value* inputs;
+  const opkit_value* outputs;
+  const opkit_config* config;
+  const opkit_node* next;
+  const opkit_value* next_inputs;
+  const opkit_value* next_outputs;
+  const opkit_config* next_config;
+  uint64_t read; /* the input of `next` that the node makes */
+  /* The two as one, for a kernel of the same backend: a node of the outputs of `next` that reads
+   * inputs of both, and the configuration it runs in. Without a call they stay two. */
+  opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
+                       const opkit_config* config);
 };
 
 /* The implementation of an operator for a type of device. */
@@ -1001,6 +1039,8 @@ struct opkit_kernel {
   /* In place of create, for the one of them that was chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
+  /* Since 1.4. Takes the next node in, by fusion->fuse, or leaves it. */
+  opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -1049,6 +1089,15 @@ typedef struct opkit_cost {
   uint64_t bytes_written;
   uint64_t params_bytes;
 } opkit_cost;
+
+/* Since 1.4. Takes the inputs of a test of an operator, one by one, and copies them. */
+typedef struct opkit_test_inputs opkit_test_inputs;
+struct opkit_test_inputs {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
+};
 
 /* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
  * what nothing else decides, for an operator that the program has not already: parse_attrs,
@@ -1099,6 +1148,10 @@ struct opkit_op {
    * flops, which is what an operator without it is taken to cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
+  /* Since 1.4. Inputs that a test may run it with, of floating-point type `dtype` where it has any,
+   * the same ones for the same seed; none where it has none for that type. */
+  opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
+                              const opkit_test_inputs* inputs);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
@@ -1271,6 +1324,22 @@ struct opkit_pass {
   const void* author; /* the author's own */
 };
 
+/* Since 1.4. What is said of a backend of the library's kernels (opkit_kernel.backend). */
+typedef struct opkit_backend opkit_backend;
+struct opkit_backend {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  /* Of the library's own operators: kernels of a higher rank come first, plain ones have 0;
+   * negative for none. */
+  int32_t rank;
+  int32_t reserved;
+  /* A failure with the reason where it cannot run on this machine. Asked once, when a kernel of it
+   * might first run. Null: it can. */
+  opkit_status (*available)(const opkit_backend* backend);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -1296,6 +1365,10 @@ typedef struct opkit_library {
   const opkit_layout_converter* const* layout_converters;
   uint64_t num_devices;
   const opkit_device* const* devices;
+  /* Since 1.4. */
+  uint64_t num_backends;
+  const opkit_backend* const* backends;
+  const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
 /* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
@@ -2103,6 +2176,10 @@ void PinCurrentThread(int index);
 // As ps, top and gdb show it; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
+
+// Gives the calling thread, until it ends, a stack for signal handlers, if it has none: where its
+// own has overflown there is no room for one.
+void MakeSignalStack();
 
 // What Linux counts on the calling thread from now on: `type` and `config` are those of
 // perf_event_open(2). A descriptor, or -errno.
@@ -3131,6 +3208,11 @@ namespace opkit::inline OPKIT_ABI {
 // The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
+// The same, but 0 for a new name that finds no room (SetRoomForNames). Thread-safe.
+uint32_t InternNameIfRoom(std::string_view name);
+// Room for `bytes` of names besides those that there are, as InternNameIfRoom counts it: who makes
+// names without end does not fill the memory. Without bound until this is called. Thread-safe.
+void SetRoomForNames(int64_t bytes);
 // The name of a number that InternName has given; empty for others. Thread-safe.
 std::string InternedName(uint32_t number);
 
@@ -3155,7 +3237,7 @@ struct Device;
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
-  kCustomOperator,  // loaded from a library, or registered by functions
+  kCustomOperator,  // loaded from a library, or registered by functions or a typed function
   // 3 was an operator inside another one, which an older library may still hand over.
   kUserCode = 4,  // a scope that an author opened
   kConverter,
@@ -3182,6 +3264,14 @@ struct Invocation {
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
+  // The name itself, for the call that it is given to, where it has no number.
+  std::string_view text = {};
+
+  // For a name of the program's own: it may have any number of them.
+  static SpanNames OfText(std::string_view name) {
+    const uint32_t number = InternNameIfRoom(name);
+    return {number, 0, number != 0 ? std::string_view() : name};
+  }
 };
 
 // The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
@@ -3237,10 +3327,18 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
+// Where this image finds its sink: in the process's, or in a library that a program has loaded,
+// whatever symbols that exports, in one of its own. Written before its operators run.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
-// The sink of the process, or null. Relaxed: a sink never goes away, and what it needs was there
-// before it was installed; a thread that sees it late records later.
-inline SpanSink* CurrentSpanSink() { return g_span_sink.load(std::memory_order_relaxed); }
+// The sink of the process, or null. Relaxed where there is none, which costs a load on every
+// machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
+// it was made.
+OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
+  if (!g_image_span_sink->load(std::memory_order_relaxed)) [[likely]]
+    return nullptr;
+  return g_image_span_sink->load(std::memory_order_acquire);
+}
 
 // Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
 // its own, so that opening a scope touches nothing shared.
@@ -3360,13 +3458,29 @@ namespace detail {
 // where the header's sizes are larger.
 inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
                           kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56;
+                          kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
 static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
               sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
               sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// The most elements, inputs or kernels: a larger count is taken for damage.
-inline constexpr uint64_t kMostParts = 65535;
+              sizeof(opkit_library) >= kLibraryBytes &&
+              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
+// The most elements, inputs or kernels: a larger count is taken for damage. So is a struct of more
+// bytes, and a name or another text of more.
+inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
+
+// Whether the other image's array lies as its elements must.
+template <class T>
+bool IsAligned(const T* array) {
+  return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
+}
+// Whether the other image's struct is there, lies as it must, and says a size that it can have.
+template <class Struct>
+bool IsReadable(const Struct* it, uint64_t least_bytes) {
+  return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
+         it->size % alignof(Struct) == 0;
+}
+// The other image's text; null is an empty one. Error (kInvalidArgument) where it does not end.
+std::string TextOfAbi(const char* text);
 
 // The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
 // empty where it may be read.
@@ -3396,6 +3510,34 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+// ---- opkit/op/abi/program_host.hpp
+// The host whose functions the operators of this image call, and whether that is another program.
+// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The host functions that operators of this image call: the program's own table, or in a library
+// the table it was loaded with. Null before the first function operator is registered or loaded.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
+// it.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
+
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
+}
+// Whether this image is a library that another program has loaded.
+OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
 // ---- opkit/op/abi/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
@@ -3447,14 +3589,6 @@ class [[nodiscard]] OpStatus {
 #ifndef Status  // X11 makes it a macro for int, which functions may return as well
 using Status = OpStatus;
 #endif
-
-namespace detail {
-
-// The host functions that operators of this image call: the program's own table, or in a library
-// the table it was loaded with. Null before the first function operator is registered or loaded.
-OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
-
-}  // namespace detail
 
 // The text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread has its
 // own, empty at the start of every call. The host keeps it, because a thread-local string of a
@@ -4189,12 +4323,14 @@ namespace opkit::inline OPKIT_ABI {
 class OperatorDef;
 struct KernelConfig;
 struct KernelQuery;
+struct FusionQuery;
+struct FusedNode;
 
 // The device and the node that a state is made for.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;      // the node: in the program that runs it
-  const opkit_node* node = nullptr;      // the same, in a library
+  const OperatorDef* def = nullptr;      // the node; null in a library
+  const opkit_node* node = nullptr;      // the same, with its graphs; lasts as long as the state
   const KernelConfig* config = nullptr;  // what selection chose of the kernel's proposals
 };
 
@@ -4657,6 +4793,13 @@ struct ValueSchema {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Whether REGISTER_OP takes the name: my_gemm, com.me.Gemm, me::Gemm.
+consteval bool IsOperatorName(std::string_view name) {
+  for (const char c : name)
+    if (c == '"' || c == ' ' || c == '<' || c == '(') return false;
+  return !name.empty();
+}
+
 // What holds a library: its operators, those of its runs that end after their function, and whoever
 // else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
 struct FunctionUse : RefCounted {
@@ -4675,6 +4818,8 @@ struct FunctionDevice {
   bool shares_state = true;          // backward runs the object that forward has used
   // Of a library's kernel that proposes configurations; empty: one, as the record says.
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
+  // Of one that takes the next node in.
+  UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
   opkit_kernel abi{};  // the functions' form in opkit_abi.h, where the record crosses
 };
 
@@ -4687,8 +4832,9 @@ struct FunctionOpRecord : detail::RefCounted {
   int line = 0;
   std::string doc;
   std::string library;  // the library that it came from; empty for the program itself
-  std::string library_name, library_version;  // as that library announces them
-  uint64_t flags = 0;                         // OPKIT_OP_SUBGRAPH, …
+  // As that library announces them: its own version, or that of its toolkit.
+  std::string library_name, library_version;
+  uint64_t flags = 0;  // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
   std::vector<AttributeSchema> attributes;
@@ -5043,6 +5189,7 @@ struct LibraryContents {
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
+  const char* own_version = nullptr;
   // Fills in the records, and adds each once; null where there are none.
   OpStatus (*add_records)(std::vector<FunctionRecord>& records) = nullptr;
   // Adds the operators of op/'s registries, where a unit includes opkit.hpp.
@@ -5062,6 +5209,7 @@ struct LibraryContents {
   std::vector<const opkit_device*> devices;
   std::vector<const opkit_partitioner*> partitioners;
   std::vector<const opkit_pass*> passes;
+  std::vector<const opkit_backend*> backends;
   opkit_library library{};
 };
 
@@ -5351,14 +5499,20 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   FunctionRecord record_;
 };
 
+// What MXNet's initialize(int version) gets: the number of its last version, 1.9.1.
+inline constexpr int kMXNetVersion = 10901;
+
 template <auto f>
 OpStatus CallInitialize(int host_major, int host_minor) {
   auto call = f;
-  static_assert(
-      std::is_invocable_v<decltype(f), int, int> && kIsReturn<FunctionReturn<decltype(f)>>,
-      "OPKIT_LIBRARY_INITIALIZE(f): write int f(int host_major, int host_minor); the "
-      "answer is int (1 is success), bool, ReturnValue, Status or void");
-  return CallForStatus(call, host_major, host_minor);
+  static_assert((std::is_invocable_v<decltype(f), int, int> ||
+                 std::is_invocable_v<decltype(f), int>)&&kIsReturn<FunctionReturn<decltype(f)>>,
+                "OPKIT_LIBRARY_INITIALIZE(f): write int f(int host_major, int host_minor); the "
+                "answer is int (1 is success), bool, ReturnValue, Status or void");
+  if constexpr (std::is_invocable_v<decltype(f), int, int>)
+    return CallForStatus(call, host_major, host_minor);
+  else
+    return CallForStatus(call, kMXNetVersion);
 }
 
 }  // namespace detail
@@ -5380,6 +5534,9 @@ opkit_library_entry(const opkit_host* host) {
 #undef OPKIT_REGISTER_OP
 #define OPKIT_REGISTER_OP(name)                                                              \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
+  static_assert(::opkit::detail::IsOperatorName(#name),                                      \
+                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "   \
+                "com.me.Gemm or me::Gemm");                                                  \
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
@@ -5393,13 +5550,20 @@ opkit_library_entry(const opkit_host* host) {
 #endif
 
 // Called when the library is loaded, before its operators are used, with the version of the host's
-// ABI: int f(int host_major, int host_minor). A failure refuses the loading.
+// ABI: int f(int host_major, int host_minor). A failure refuses the loading. MXNet's
+// initialize(int version) may be named too, and gets a version of MXNet's.
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
       (::opkit::detail::ThisLibrary().initialize =                     \
            &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
        true)
+// The library's own version, which Library::own_version() and `opkit lib` show:
+// OPKIT_LIBRARY_VERSION("1.2.0");
+#define OPKIT_LIBRARY_VERSION(version)                              \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_VERSION);                  \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
+      (::opkit::detail::ThisLibrary().own_version = version, true)
 // Called once: before the library is unloaded, or when the program ends by exit() or a return from
 // main, before the destructors of static objects: void f().
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \
@@ -5494,6 +5658,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 
 #ifdef OPKIT_DEFINITIONS
 #include <algorithm>
+#include <csignal>
 #include <list>
 #include <map>
 #include <memory>
@@ -5840,7 +6005,7 @@ OPKIT_INLINE void PinCurrentThread(int index) {
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
   int skip = index % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -5848,6 +6013,41 @@ OPKIT_INLINE void PinCurrentThread(int index) {
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
     return;
   }
+}
+
+// A stack for the handlers of one thread.
+class SignalStack {
+ public:
+  SignalStack() {
+    stack_t now = {};
+    if (sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
+    void* const memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    stack_t own = {};
+    own.ss_sp = memory;
+    own.ss_size = kBytes;
+    if (sigaltstack(&own, nullptr) == 0)
+      memory_ = memory;
+    else
+      munmap(memory, kBytes);
+  }
+  SignalStack(const SignalStack&) = delete;
+  ~SignalStack() {
+    if (!memory_) return;
+    stack_t now = {}, none = {};
+    none.ss_flags = SS_DISABLE;
+    const bool is_own = sigaltstack(nullptr, &now) == 0 && now.ss_sp == memory_;
+    if (!is_own || sigaltstack(&none, nullptr) == 0) munmap(memory_, kBytes);
+  }
+
+ private:
+  static constexpr size_t kBytes = 64 << 10;  // for handlers of a program's own too
+  void* memory_ = nullptr;
+};
+OPKIT_INLINE void MakeSignalStack() {
+  static thread_local const SignalStack stack;
+  static_cast<void>(stack);
 }
 
 OPKIT_INLINE void SetCurrentThreadName(const char* name) {
@@ -6511,6 +6711,7 @@ namespace detail {
 struct InternedNames {
   Mutex mutex;
   NameIndex names;
+  int64_t room = INT64_MAX;
 
   // Not destroyed: threads may still name things while the process ends.
   static InternedNames& Get() {
@@ -6534,18 +6735,24 @@ struct RecentName {
 };
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
-}  // namespace detail
-
-OPKIT_INLINE uint32_t InternName(std::string_view name) {
+inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
+  constexpr int64_t kBytesBeside = 64;  // the text: its string, and its places in the index
   if (name.empty()) return 0;
   // By its address: a name is mostly a literal, or a string that lives long.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
-  detail::RecentName& recent = detail::t_recent_names[(place ^ place >> 6) % 64];
+  RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  detail::InternedNames& table = detail::InternedNames::Get();
-  detail::MutexLock lock(table.mutex);
-  const auto number = static_cast<uint32_t>(table.names.Add(name));
+  InternedNames& table = InternedNames::Get();
+  MutexLock lock(table.mutex);
+  int found = table.names.Find(name);
+  if (found < 0) {
+    const int64_t bytes = static_cast<int64_t>(name.size()) + kBytesBeside;
+    if (only_if_room && table.room < bytes) return 0;
+    table.room -= bytes;
+    found = table.names.Add(name);
+  }
+  const auto number = static_cast<uint32_t>(found);
   if (name.size() <= sizeof recent.text) {
     recent.number = number;
     recent.size = static_cast<uint32_t>(name.size());
@@ -6554,6 +6761,19 @@ OPKIT_INLINE uint32_t InternName(std::string_view name) {
   return number;
 }
 
+}  // namespace detail
+
+OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  return detail::NumberOfName(name, false);
+}
+OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
+  return detail::NumberOfName(name, true);
+}
+OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  table.room = bytes;
+}
 OPKIT_INLINE std::string InternedName(uint32_t number) {
   detail::InternedNames& table = detail::InternedNames::Get();
   detail::MutexLock lock(table.mutex);
@@ -6589,15 +6809,35 @@ inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
          !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
 }
 
+inline constexpr uint64_t kMostStringBytes = uint64_t{1} << 32;  // of a string attribute
+
+OPKIT_INLINE std::string TextOfAbi(const char* text) {
+  const size_t bytes = text ? ::strnlen(text, kMostTextBytes + 1) : 0;
+  if (bytes > kMostTextBytes)
+    Throw(ErrorCode::kInvalidArgument, "a text of a library has more than ", kMostTextBytes,
+          " bytes, or no end: ", std::string(text, 32), "…");
+  return {text ? text : "", bytes};
+}
+
+// Why a struct must not be read; null where it may be.
+template <class Struct>
+const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
+  if (!it) return "is null";
+  if (!IsAligned(it)) return "is not aligned";
+  if (it->size < least_bytes) return "is shorter than version 1.0's";
+  return IsReadable(it, least_bytes) ? nullptr : "says a size that it cannot have";
+}
+
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (!view) return "is null";
-  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (const char* problem = ProblemOfStruct(view, kTensorBytes)) return problem;
   if (view->dtype <= 0 || view->dtype >= kNumDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
   if (view->device_type <= 0)
     return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
   if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  if (!IsAligned(view->shape) || !IsAligned(view->strides))
+    return "has a shape or strides that are not aligned";
   bool is_empty = false;
   for (int i = 0; i < view->rank; ++i) {
     if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
@@ -6605,11 +6845,15 @@ OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
   }
   int64_t bytes = 0;
   if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
-  return view->data || is_empty ? "" : "has no memory";
+  if (!view->data) return is_empty ? "" : "has no memory";
+  const auto dtype = static_cast<DType>(view->dtype);
+  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype)) / (IsComplex(dtype) ? 2 : 1);
+  return reinterpret_cast<uintptr_t>(view->data) % alignment == 0
+             ? ""
+             : "has memory that is not aligned to its elements";
 }
 OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (!attr) return "is null";
-  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (const char* problem = ProblemOfStruct(attr, kAttrBytes)) return problem;
   if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
     return StrCat("has the type ", attr->type, ", which does not exist");
   if (!attr->name) return "has no name";
@@ -6624,8 +6868,12 @@ OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
                                                     : static_cast<const void*>(attr->ints);
   if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
     return "has elements that are null";
+  if (reinterpret_cast<uintptr_t>(elements) % 8 != 0 || (is_text && !IsAligned(attr->string_sizes)))
+    return "has elements that are not aligned";
   for (uint64_t i = 0; i < attr->count; ++i) {
     if (is_text && !attr->strings[i]) return "has a null string";
+    if (is_text && attr->string_sizes[i] > kMostStringBytes)
+      return StrCat("has a string of ", attr->string_sizes[i], " bytes");
     if (!is_tensor) continue;
     if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
       return StrCat("has a tensor that ", problem);
@@ -6713,13 +6961,15 @@ OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
 
 OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Arguments out;
-  if (count > kMostParts || (count > 0 && !attrs))
+  if (count > kMostParts || (count > 0 && (!attrs || !IsAligned(attrs))))
     Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
           attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            IsReadable(attrs[i], kAttrBytes) && attrs[i]->name
+                ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
+                : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
@@ -6734,7 +6984,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
       else
         values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
     }
-    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
+    out.Set(TextOfAbi(attr.name),
+            Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
   }
   return out;
 }
@@ -6773,6 +7024,8 @@ FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& l
                                                ErrorCode code = ErrorCode::kInvalidArgument);
 // Refuses a name that is no short line of text. A null name passes.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+// Refuses a text that does not end. A null text passes.
+void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
 }  // namespace opkit
@@ -7037,6 +7290,7 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
     contents.devices.clear();
     contents.partitioners = contents.own_partitioner_pointers;
     contents.passes.clear();
+    contents.backends.clear();
     if (contents.add_layouts) contents.add_layouts(contents);
     if (contents.add_partitioners) contents.add_partitioners(contents);
     if (contents.add_registered) contents.add_registered(records);
@@ -7069,6 +7323,8 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
   tell(contents.devices, library.num_devices, library.devices);
   tell(contents.partitioners, library.num_partitioners, library.partitioners);
   tell(contents.passes, library.num_passes, library.passes);
+  tell(contents.backends, library.num_backends, library.backends);
+  library.own_version = contents.own_version;
   return &library;
 }
 
@@ -7350,13 +7606,21 @@ OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name,
   }
 }
 
+OPKIT_INLINE void CheckLibraryTextEnds(const std::string& library, const char* text,
+                                       const Text& what) {
+  if (text && ::strnlen(text, kMostTextBytes + 1) > kMostTextBytes)
+    RefuseDescription(library, StrCat("has ", what, " of more than ", kMostTextBytes,
+                                      " bytes, or without an end"));
+}
+
 // Reads one operator's description, and refuses it where it is wrong.
 class OpImport {
  public:
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (op_.size < kOpBytes)
+    if (!IsAligned(&op_)) Refuse(StrCat("describes operator ", index, " out of alignment"));
+    if (!IsReadable(&op_, kOpBytes))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kOpBytes),
              "fill in opkit_op.size with sizeof(opkit_op)");
@@ -7364,9 +7628,10 @@ class OpImport {
     FunctionRecord record(new FunctionOpRecord);
     FunctionOpRecord& to = *record;
     to.name = op_.name;
+    Text(op_.file, "a file's name");
     to.file = op_.file ? op_.file : "";
     to.line = op_.line;
-    to.doc = op_.doc ? op_.doc : "";
+    to.doc = Text(op_.doc, "a doc");
     to.library = library_;
     to.flags = op_.flags;
     if (op_.num_kernels == 0 || !op_.kernels)
@@ -7395,21 +7660,26 @@ class OpImport {
     RefuseDescription(library_, what, mend);
   }
   std::string who() const { return StrCat("operator ", op_.name); }
+  std::string Text(const char* text, const char* what) const {
+    CheckLibraryTextEnds(library_, text, StrCat(who(), " with ", what));
+    return text ? text : "";
+  }
 
   // Refuses a count that is damaged, or an array that is missing.
-  void CheckArray(uint64_t count, const void* array, const char* what) const {
+  template <class T>
+  void CheckArray(uint64_t count, const T* array, const char* what) const {
     if (count > kMostParts)
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
     if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
+    if (!IsAligned(array)) Refuse(StrCat("has ", who(), " whose ", what, " are not aligned"));
   }
   void CheckName(uint64_t index) const {
     constexpr size_t kLongestName = 255;
     if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
-    const std::string_view name = op_.name;
+    const std::string_view name(op_.name, ::strnlen(op_.name, kLongestName + 1));
     if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
-                    "…"),
-             StrCat(kLongestName, " are the most"));
+      Refuse(StrCat("has an operator whose name has more than ", kLongestName, " bytes, ",
+                    name.substr(0, 32), "…"));
     for (const char c : name)
       if (static_cast<unsigned char>(c) <= ' ' || c == 127)
         Refuse(StrCat("has an operator whose name holds the character ",
@@ -7418,9 +7688,10 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
+    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
+    CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
     if (!kernel->forward)
       Refuse(StrCat("has operator ", op_.name, " without a forward function for ", kernel->device),
              StrCat("REGISTER_OP(", op_.name, ").setForward(f, \"", kernel->device,
@@ -7450,7 +7721,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!one || one->size < kParameterBytes)
+      if (!IsReadable(one, kParameterBytes))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -7468,7 +7739,7 @@ class OpImport {
         Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
       auto& to = list.emplace_back();
       to.name = one->name;
-      to.doc = one->doc ? one->doc : "";
+      to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
         for (int dtype = 1; dtype < kNumDTypes; ++dtype)
           if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
@@ -7626,30 +7897,6 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
-#endif
-
-// ---- opkit/op/abi/program_host.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// IsProgramHost: whether a library's host is the program that the library's source is part of.
-// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
-// it.
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
-
-OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
-  return host && host == g_program_host.load(std::memory_order_relaxed);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
@@ -7815,6 +8062,283 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #endif
 
+// ---- opkit/op/abi/abi_node.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to functions of an
+// operator. For definitions. The graphs that nodes carry are in graph/abi_graph.hpp.
+#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
+#define OPKIT_OP_ABI_ABI_NODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Filled by graph/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// pointers, and copies one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
+                                             std::vector<const opkit_graph*>&)>
+    g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
+    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+
+// Numbers of symbols. A host's are those of interned names, so that the graph around a node and the
+// one that it carries agree. In a library a symbol is called by its number, "s12".
+inline constexpr const char* kAbiSymbol = "s";
+OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
+  if (dim.is_known()) return dim.value();
+  if (!dim.is_symbol()) return -1;
+  const std::string& name = dim.symbol();
+  if (!IsLoadedLibrary()) return -1 - int64_t{InternName(name)};
+  if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
+  int64_t number = 0;
+  for (const char c : std::string_view(name).substr(1)) {
+    if (c < '0' || c > '9' || number > UINT32_MAX) return -1;
+    number = 10 * number + (c - '0');
+  }
+  return -2 - number;
+}
+OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
+  if (extent >= 0) return Dim(extent);
+  if (extent == -1) return {};
+  if (IsLoadedLibrary()) return Sym(StrCat(kAbiSymbol, -2 - extent));
+  const int64_t number = extent < -int64_t{UINT32_MAX} ? 0 : -1 - extent;
+  const std::string name = InternedName(static_cast<uint32_t>(number));
+  return name.empty() ? Dim() : Sym(name);
+}
+
+// An opkit_node, and the data that it points to.
+class AbiNode : public RefCounted {
+ public:
+  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+    Point(def_.inputs(), inputs_);
+    Point(def_.outputs(), outputs_);
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
+    node_.size = sizeof node_;
+    node_.op = def_.type().c_str();
+    node_.name = def_.name().c_str();
+    node_.device_type = static_cast<int32_t>(def_.device().type);
+    node_.device_index = def_.device().index;
+    node_.num_inputs = inputs_.size();
+    node_.inputs = inputs_.data();
+    node_.num_outputs = outputs_.size();
+    node_.outputs = outputs_.data();
+    node_.num_attrs = attributes_.size();
+    node_.attrs = attributes_.data();
+    node_.num_graphs = graph_pointers_.size();
+    node_.graphs = graph_pointers_.data();
+    Point(def_.control_inputs(), control_inputs_);
+    node_.num_control_inputs = control_inputs_.size();
+    node_.control_inputs = control_inputs_.data();
+    node_.backend = def_.engine().c_str();
+    node_.is_gradient = def_.is_gradient_op();
+  }
+  const opkit_node& node() const { return node_; }
+
+ private:
+  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
+    for (const std::string& name : names) pointers.push_back(name.c_str());
+  }
+
+  const OperatorDef def_;
+  AbiAttributes attributes_;
+  std::vector<const char*> inputs_, outputs_, control_inputs_;
+  RefCountedList graphs_;  // of AbiGraph
+  std::vector<const opkit_graph*> graph_pointers_;
+  opkit_node node_{};
+};
+
+// Knowledge of values as an array of opkit_value, which a library refines.
+class AbiValues {
+ public:
+  // `symbols` gathers those of inputs and outputs: an answer may name no others.
+  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+      : symbols_(symbols), values_(infos.size()) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const TensorInfo& info = infos[i];
+      opkit_value& value = values_[i];
+      value.size = sizeof value;
+      value.present = 1;
+      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
+      value.rank = -1;
+      if (!info.layout.descriptor && g_layout_name_pointer)
+        value.layout = g_layout_name_pointer(info.layout.id);
+      if (!info.shape.has_rank()) continue;
+      if (info.shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
+              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
+      value.rank = info.shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const Dim& dim = info.shape[axis];
+        value.dims[axis] = AbiExtent(dim);
+        if (dim.is_symbol()) symbols_.push_back(dim.symbol());
+      }
+    }
+  }
+  AbiValues(const AbiValues&) = delete;
+
+  opkit_value* data() { return values_.data(); }
+  opkit_value& operator[](size_t i) { return values_[i]; }
+  void SetConstant(size_t i, const Tensor& tensor) {
+    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
+    values_[i].constant = (*constants_.back()->data())->tensors[0];
+  }
+  DType dtype(size_t i, const char* what) const {
+    const int32_t dtype = values_[i].dtype;
+    if (dtype < -1 || dtype >= kNumDTypes)
+      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
+            ", which does not exist");
+    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
+  }
+  SymbolicShape shape(size_t i, const char* what) const {
+    const opkit_value& value = values_[i];
+    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
+    if (value.rank < 0) return {};
+    std::vector<Dim> dims;
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = value.dims[axis];
+      dims.push_back(DimOfAbi(extent));
+      if (extent < -1 && !IsKnownSymbol(dims.back()))
+        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
+              what, " ", i, "; -1 is unknown");
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+ private:
+  bool IsKnownSymbol(const Dim& dim) const {
+    for (const std::string& symbol : symbols_)
+      if (dim.is_symbol() && dim.symbol() == symbol) return true;
+    return false;
+  }
+
+  std::vector<std::string>& symbols_;
+  std::vector<opkit_value> values_;
+  std::vector<IntrusivePtr<AbiAttributes>> constants_;
+};
+
+// Names that a library hands over.
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what, uint64_t most = kMostParts) {
+  if (count > most || (count > 0 && (!names || !IsAligned(names))))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  std::vector<std::string> read;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+    read.push_back(TextOfAbi(names[i]));
+  }
+  return read;
+}
+
+// Copies everything. Error (kInvalidArgument) for a struct that is no node.
+inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
+  if (!IsReadable(&node, kNodeBytes) || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && (!node.graphs || !IsAligned(node.graphs))))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
+  OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
+                  ArgumentsOfAbi(node.attrs, node.num_attrs));
+  if (node.name) def.Name(TextOfAbi(node.name));
+  if (OPKIT_ABI_HAS(&node, is_gradient)) {
+    for (std::string& name :
+         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
+      def.ControlInput(std::move(name));
+    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    def.IsGradientOp(node.is_gradient != 0);
+  }
+  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
+            " is null, shorter than version 1.0's or has no name");
+    def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
+  }
+  return def;
+}
+
+// A dtype and shape as the other side knows them. What this image has no number for is unknown, and
+// of a library an Error (kInvalidArgument).
+inline TensorInfo InfoOfAbi(const opkit_value& value) {
+  TensorInfo info;
+  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+       value.rank > OPKIT_MAX_RANK) &&
+      !IsLoadedLibrary())
+    Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
+          " and the rank ", value.rank);
+  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+// The other side's array of values, as this image's inference reads it, and what that says of them
+// written back. Error (kInvalidArgument) for an array that is none.
+class ValuesOfAbi {
+ public:
+  ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
+    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+      Throw(ErrorCode::kInvalidArgument, "a library has ", count,
+            " values that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+      if (!with_shapes) {
+        info.shape = {};
+        continue;
+      }
+      if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
+      if (value.constant) info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
+    }
+  }
+  ValuesOfAbi(const ValuesOfAbi&) = delete;
+  const std::vector<TensorInfo>& infos() const { return infos_; }
+
+  static void StoreTypes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].dtype != DType::kUndefined)
+        opkit_value_at(values, i)->dtype = static_cast<int32_t>(infos[i].dtype);
+  }
+  static void StoreShapes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const SymbolicShape& shape = infos[i].shape;
+      if (!shape.has_rank()) continue;
+      if (shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
+              " are the most");
+      opkit_value& value = *opkit_value_at(values, i);
+      const bool same_rank = value.rank == shape.rank();
+      value.rank = shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const int64_t extent = AbiExtent(shape[axis]);
+        if (extent != -1 || !same_rank) value.dims[axis] = extent;
+      }
+    }
+  }
+
+ private:
+  // The standard one for a layout that only the other side knows.
+  static Layout KnownLayout(const char* its_name) {
+    const std::string name = TextOfAbi(its_name);
+    if (g_registered_layouts)
+      for (const RegisteredLayout& known : g_registered_layouts())
+        if (known.name == name) return Layout{known.id, {}};
+    return {};
+  }
+  std::vector<TensorInfo> infos_;
+  std::list<Tensor> constants_;  // that infos_ point to
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
+#endif
+
 // ---- opkit/op/call/bound_operator.hpp
 #ifdef OPKIT_OPKIT_HPP_
 // BoundOperator: an operator in a workspace of its own, to whose inputs and outputs the caller
@@ -7934,202 +8458,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
 
-// ---- opkit/plugin/load/abi_node.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
-// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
-// pointers, and copies one.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
-                                             std::vector<const opkit_graph*>&)>
-    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
-OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
-    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
-
-inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
-
-// An opkit_node, and the data that it points to.
-class AbiNode : public RefCounted {
- public:
-  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
-    Point(def_.inputs(), inputs_);
-    Point(def_.outputs(), outputs_);
-    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
-    node_.size = sizeof node_;
-    node_.op = def_.type().c_str();
-    node_.name = def_.name().c_str();
-    node_.device_type = static_cast<int32_t>(def_.device().type);
-    node_.device_index = def_.device().index;
-    node_.num_inputs = inputs_.size();
-    node_.inputs = inputs_.data();
-    node_.num_outputs = outputs_.size();
-    node_.outputs = outputs_.data();
-    node_.num_attrs = attributes_.size();
-    node_.attrs = attributes_.data();
-    node_.num_graphs = graph_pointers_.size();
-    node_.graphs = graph_pointers_.data();
-    Point(def_.control_inputs(), control_inputs_);
-    node_.num_control_inputs = control_inputs_.size();
-    node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
-    node_.is_gradient = def_.is_gradient_op();
-  }
-  const opkit_node& node() const { return node_; }
-
- private:
-  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
-    for (const std::string& name : names) pointers.push_back(name.c_str());
-  }
-
-  const OperatorDef def_;
-  AbiAttributes attributes_;
-  std::vector<const char*> inputs_, outputs_, control_inputs_;
-  RefCountedList graphs_;  // of AbiGraph
-  std::vector<const opkit_graph*> graph_pointers_;
-  opkit_node node_{};
-};
-
-// Knowledge of values as an array of opkit_value, which a library refines.
-class AbiValues {
- public:
-  // Symbols have a number each in `symbols`, which inputs and outputs share.
-  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
-      : symbols_(symbols), values_(infos.size()) {
-    for (size_t i = 0; i < infos.size(); ++i) {
-      const TensorInfo& info = infos[i];
-      opkit_value& value = values_[i];
-      value.size = sizeof value;
-      value.present = 1;
-      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
-      value.rank = -1;
-      if (!info.layout.descriptor && g_layout_name_pointer)
-        value.layout = g_layout_name_pointer(info.layout.id);
-      if (!info.shape.has_rank()) continue;
-      if (info.shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
-              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
-      value.rank = info.shape.rank();
-      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
-    }
-  }
-  AbiValues(const AbiValues&) = delete;
-
-  opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
-  void SetConstant(size_t i, const Tensor& tensor) {
-    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
-    values_[i].constant = (*constants_.back()->data())->tensors[0];
-  }
-  DType dtype(size_t i, const char* what) const {
-    const int32_t dtype = values_[i].dtype;
-    if (dtype < -1 || dtype >= kNumDTypes)
-      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
-            ", which does not exist");
-    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
-  }
-  SymbolicShape shape(size_t i, const char* what) const {
-    const opkit_value& value = values_[i];
-    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
-    if (value.rank < 0) return {};
-    std::vector<Dim> dims;
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = value.dims[axis];
-      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
-      if (extent < -1 && symbol >= symbols_.size())
-        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
-              what, " ", i, "; -1 is unknown");
-      dims.push_back(extent >= 0    ? Dim(extent)
-                     : extent == -1 ? Dim()
-                                    : Sym(symbols_[Index(symbol)]));
-    }
-    return SymbolicShape(std::move(dims));
-  }
-
- private:
-  int64_t Number(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    if (!dim.is_symbol()) return -1;
-    for (size_t i = 0; i < symbols_.size(); ++i)
-      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
-    symbols_.push_back(dim.symbol());
-    return -1 - static_cast<int64_t>(symbols_.size());
-  }
-
-  std::vector<std::string>& symbols_;
-  std::vector<opkit_value> values_;
-  std::vector<IntrusivePtr<AbiAttributes>> constants_;
-};
-
-// Names that a library hands over.
-inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
-                                           const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && !names))
-    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
-          names ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i)
-    if (!names[i])
-      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
-  return {names, names + count};
-}
-
-// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for a struct that is no node.
-inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && !node.graphs))
-    Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
-          "too many");
-  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
-                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
-                  ArgumentsOfAbi(node.attrs, node.num_attrs));
-  if (node.name) def.Name(node.name);
-  if (OPKIT_ABI_HAS(&node, is_gradient)) {
-    for (std::string& name :
-         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
-      def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(node.backend);
-    def.IsGradientOp(node.is_gradient != 0);
-  }
-  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
-  for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
-      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
-            " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
-  }
-  return def;
-}
-
-// A dtype and shape as the other side knows them. Symbols have names by their numbers.
-inline TensorInfo InfoOfAbi(const opkit_value& value) {
-  TensorInfo info;
-  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
-  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
-  std::vector<Dim> dims;
-  for (int axis = 0; axis < value.rank; ++axis) {
-    const int64_t extent = value.dims[axis];
-    dims.push_back(extent >= 0    ? Dim(extent)
-                   : extent == -1 ? Dim()
-                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
-  }
-  info.shape = SymbolicShape(std::move(dims));
-  return info;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-#endif
-
 // ---- opkit/plugin/export/impl/export_operators.ipp
 #ifdef OPKIT_OPKIT_HPP_
 // Runs the operators of a library's registries for its host, and describes them.
@@ -8201,6 +8529,151 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
+// Spans of this image in the profile that the host records: those that its operators open in their
+// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Begins or ends with the host's recording.
+  static void Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+  }
+  // The next span of this thread is that of an operator which the host has opened one for already.
+  class Known {
+   public:
+    Known() : outer_(std::exchange(t_is_known, true)) {}
+    Known(const Known&) = delete;
+    ~Known() { t_is_known = outer_; }
+
+   private:
+    const bool outer_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (std::exchange(t_is_known, false) || adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The span gets an identity from the host. Where the two images share the current one, which is
+    // `now`, its parent is that of `now`.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open ones inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local bool t_is_known = false;
+};
+
+// Memory of this image's tensors, by the allocator that the host has when it is asked for.
+class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
+ public:
+  HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
+  const char* name() const override { return own_.name(); }
+
+  // Not where the program exports its symbols and the library has its table of allocators.
+  static void Use() {
+    if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
+    void *memory = nullptr, *owner = nullptr;
+    if (g_host->allocate(OPKIT_CPU, 0, kAlignment, &memory, &owner) != OPKIT_OK) return;
+    g_host->deallocate(owner, memory, kAlignment);
+    if (owner == &GetAllocator(DeviceType::kCPU)) return;
+    constexpr DeviceType kTypes[] = {DeviceType::kCPU, DeviceType::kGPU};
+    alignas(HostMemory) static unsigned char rooms[std::size(kTypes)][sizeof(HostMemory)];
+    static bool used = false;
+    if (std::exchange(used, true)) return;
+    for (size_t i = 0; i < std::size(kTypes); ++i)
+      if (Allocator* const own = Allocators()[kTypes[i]].load())
+        SetAllocator(kTypes[i], new (rooms[i]) HostMemory(kTypes[i], *own));
+  }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    void *memory = nullptr, *owner = nullptr;
+    const opkit_status status =
+        g_host->allocate(static_cast<int32_t>(type_), index, bytes, &memory, &owner);
+    if (status == OPKIT_UNSUPPORTED)  // the host has no such memory
+      memory = own_.Allocate(bytes, index);
+    else if (status == OPKIT_OUT_OF_MEMORY)
+      return nullptr;
+    else if (status != OPKIT_OK)
+      Throw(CodeOfStatus(status), g_host->failure_text());
+    void* none = nullptr;
+    if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
+    try {
+      MutexLock lock(mutex_);
+      others_.emplace_back(memory, owner);
+      ++num_others_;
+      return memory;
+    } catch (...) {  // no memory to note it in
+      Free(owner, memory, bytes);
+      return nullptr;
+    }
+  }
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
+    void* owner = usual_.load();
+    if (num_others_.load() > 0) owner = Forget(data, owner);
+    Free(owner, data, bytes);
+  }
+
+ private:
+  void Free(void* owner, void* memory, int64_t bytes) noexcept {
+    owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
+  }
+  void* Forget(const void* data, void* usual) {
+    MutexLock lock(mutex_);
+    for (auto& one : others_) {
+      if (one.first != data) continue;
+      void* const owner = one.second;
+      one = others_.back();
+      others_.pop_back();
+      if (--num_others_ == 0) std::vector<std::pair<void*, void*>>().swap(others_);
+      return owner;
+    }
+    return usual;
+  }
+
+  const DeviceType type_;
+  Allocator& own_;
+  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
+  Mutex mutex_;                        // of the others
+  std::vector<std::pair<void*, void*>> others_;
+  std::atomic<int64_t> num_others_{0};
+};
+
 // The library's operator behind one operator of the host's, and the tensors that it reads and
 // writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
 // one is bound to a workspace.
@@ -8208,7 +8681,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
+      : def_(DefinitionOfAbi(node)),
+        registered_(StrCat("registered at ", kernel.Place())),
+        shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     def_.Engine("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
@@ -8319,9 +8794,24 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
-    if (call_) return call_->Run(inputs_, outputs_);
-    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
-               call->asynchronous);
+    HostSpans::Follow();
+    const HostSpans::Known known;
+    try {
+      if (call_) return call_->Run(inputs_, outputs_);
+      bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+                 call->asynchronous);
+    } catch (const Error& error) {
+      RethrowForHost(error);
+    }
+  }
+  // Without the lines about this operator, of which the host has its own.
+  [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
+    Error told(error.code(), error.message());
+    for (const std::string& line : error.context()) {
+      if (line.starts_with("in operator ") && line.ends_with(registered_)) break;
+      told.AddContext(line);
+    }
+    throw told;
   }
 
   // Copies a result that does not lie in the host's memory there.
@@ -8401,6 +8891,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   };
 
   OperatorDef def_;
+  const std::string registered_;
   std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
   BoundOperator bound_;             // or
   std::unique_ptr<DirectCall> call_;
@@ -8430,6 +8921,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
     if (schema.has_cost()) op.cost = &Cost;
+    if (schema.has_test_inputs()) op.test_inputs = &TestInputs;
     op.author = &schema;
   }
   OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
@@ -8438,6 +8930,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       to.propose = &Propose;
       to.create_for = &CreateFor;
     }
+    if (kernel.fuse) to.fuse = &Fuse;
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
@@ -8467,12 +8960,37 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
         const AbiConfig abi(config, node->num_inputs, node->num_outputs);
         const opkit_status status = proposals->add(proposals, &abi.config());
         if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
       }
+    });
+  }
+  OPKIT_COLD static opkit_status Fuse(const opkit_kernel* kernel, const opkit_fusion* fusion) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const opkit_node &node = *fusion->node, &next = *fusion->next;
+      const OperatorDef def = DefinitionOfAbi(node), next_def = DefinitionOfAbi(next);
+      const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
+          outs(fusion->outputs, node.num_outputs, true),
+          next_ins(fusion->next_inputs, next.num_inputs, true),
+          next_outs(fusion->next_outputs, next.num_outputs, true);
+      const KernelConfig config = ConfigOfAbi(*fusion->config, node.num_inputs, node.num_outputs),
+                         next_config =
+                             ConfigOfAbi(*fusion->next_config, next.num_inputs, next.num_outputs);
+      const std::optional<FusedNode> made =
+          own.fuse({{def, ins.infos(), outs.infos()},
+                    config,
+                    {next_def, next_ins.infos(), next_outs.infos()},
+                    next_config,
+                    static_cast<size_t>(fusion->read)});
+      if (!made) return;
+      const AbiNode both(made->def);
+      const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
+      const opkit_status status = fusion->fuse(fusion, &both.node(), &chosen.config());
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
     });
   }
   static void Destroy(void* instance) {
@@ -8498,72 +9016,16 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     });
   }
 
-  // The host's knowledge of values, as this image's inference reads it.
-  class Values {
-   public:
-    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
-      for (uint64_t i = 0; i < count; ++i) {
-        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
-        if (!with_shapes) {
-          info.shape = {};
-          continue;
-        }
-        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
-        if (!value.constant) continue;
-        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
-      }
-    }
-    const std::vector<TensorInfo>& infos() const { return infos_; }
-
-   private:
-    // The standard one for a layout that only the host knows.
-    static Layout KnownLayout(const char* name) {
-      if (g_registered_layouts)
-        for (const RegisteredLayout& known : g_registered_layouts())
-          if (known.name == name) return Layout{known.id, {}};
-      return {};
-    }
-    std::vector<TensorInfo> infos_;
-    std::list<Tensor> constants_;  // that infos_ point to
-  };
-  static int64_t NumberOf(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
-    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
-    return number && *number >= 0 ? -2 - *number : -1;
-  }
-
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                     opkit_value* outputs, bool types, bool with_shapes) {
     OperatorDef def = DefinitionOfAbi(*node);
-    const Values ins(inputs, node->num_inputs, with_shapes);
-    const Values outs(outputs, node->num_outputs, with_shapes);
+    const ValuesOfAbi ins(inputs, node->num_inputs, with_shapes);
+    const ValuesOfAbi outs(outputs, node->num_outputs, with_shapes);
     InferenceContext context(def, ins.infos(), outs.infos());
     schema.Infer(context);
-    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
-      for (size_t i = 0; i < infos.size(); ++i)
-        types ? StoreType(infos[i], *opkit_value_at(values, i))
-              : StoreShape(infos[i], *opkit_value_at(values, i));
-    };
-    store(context.inputs(), inputs);
-    store(context.outputs(), outputs);
-  }
-  static void StoreType(const TensorInfo& info, opkit_value& value) {
-    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
-  }
-  static void StoreShape(const TensorInfo& info, opkit_value& value) {
-    if (!info.shape.has_rank()) return;
-    if (info.shape.rank() > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
-            " are the most");
-    const bool same_rank = value.rank == info.shape.rank();
-    value.rank = info.shape.rank();
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = NumberOf(info.shape[axis]);
-      if (extent != -1 || !same_rank) value.dims[axis] = extent;
-    }
+    for (const auto& [infos, values] :
+         {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
+      types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
   // Wrong shapes are for infer_shape to report.
   static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
@@ -8602,12 +9064,22 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                       const opkit_value* inputs, const opkit_value* outputs,
                                       opkit_cost* cost) {
     return GuardedCall([&] {
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
       cost->flops = said.flops;
       cost->bytes_read = said.bytes_read;
       cost->bytes_written = said.bytes_written;
       cost->params_bytes = said.params_bytes;
+    });
+  }
+  OPKIT_COLD static opkit_status TestInputs(const opkit_op* op, int32_t dtype, uint64_t seed,
+                                            const opkit_test_inputs* inputs) {
+    return GuardedCall([&] {
+      for (const Tensor& one : SchemaOf(op).MakeTestInputs(static_cast<DType>(dtype), seed)) {
+        const AbiAttributes tensor(Arguments{{"input", one}});
+        const opkit_status status = inputs->add(inputs, (*tensor.data())->tensors[0]);
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
     });
   }
   // The largest scratch among the first configurations that the device's kernels propose in
@@ -8618,7 +9090,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true);
       std::optional<std::vector<TensorInfo>> outs;
       for (const Kernel* kernel :
            OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
@@ -8687,9 +9159,44 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
+// What the library says of a backend of its kernels.
+struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
+  explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.rank = OpRegistry::Global().BackendRank(name);
+    if (OpRegistry::Global().HasAvailability(name)) abi.available = &Available;
+    abi.author = this;
+  }
+  static opkit_status Available(const opkit_backend* backend) {
+    return GuardedCall([&] {
+      Kernel kernel;
+      kernel.backend = static_cast<const ExportedBackend*>(backend->author)->name;
+      if (std::string why = OpRegistry::Global().WhyUnavailable(kernel); !why.empty())
+        return OpStatus::Failure(why);
+      return OpStatus();
+    });
+  }
+
+  const std::string name;
+  opkit_backend abi{};
+};
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void AddBackends(const std::vector<FunctionRecord>& records,
+                                                     LibraryContents& contents) {
+  std::vector<std::string> names;
+  for (const FunctionRecord& record : records)
+    for (const FunctionDevice& device : record->devices)
+      if (!device.backend.empty() && !Contains(names, device.backend)) {
+        names.push_back(device.backend);
+        AddExported<ExportedBackend>(contents, contents.backends, device.backend);
+      }
+}
+
 OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
   static const ExportedRegistries registries;
+  HostMemory::Use();
+  HostSpans::Use();
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();
@@ -8699,6 +9206,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
     const OpSchema& schema = OpRegistry::Global().GetSchema(name);
     if (!schema.is_internal()) records.push_back(ReadSchema(schema));
   }
+  AddBackends(records, contents);
   g_export_threads.described = true;
 }
 
@@ -8811,20 +9319,20 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
 
-// ---- opkit/plugin/load/abi_graph.hpp
+// ---- opkit/graph/abi_graph.hpp
 #ifdef OPKIT_GRAPH_HPP_
-// Graphs, as opkit_abi.h passes them to a library, by themselves and carried by nodes. For the
-// definitions of plugin/.
-#ifndef OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
-#define OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+// Graphs, as opkit_abi.h passes them to a library or to an operator of functions, by themselves and
+// carried by nodes. For definitions.
+#ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
+#define OPKIT_GRAPH_ABI_GRAPH_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
 
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
-// do not cross.
+// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: what
+// the graph declares of its inputs.
 struct AbiGraph : RefCounted {
   explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
                     const GraphTypes* types = nullptr)
@@ -8854,7 +9362,12 @@ struct AbiGraph : RefCounted {
     view.constants = (*constants->data())->tensors;
     view.num_nodes = node_pointers.size();
     view.nodes = node_pointers.data();
-    if (types) AddTypes(graph_view, *types);
+    if (types)
+      for (int value = 0; value < graph_view.num_values(); ++value)
+        AddType(graph_view.name(value), (*types)[value]);
+    else
+      for (const GraphInput& input : graph.inputs()) AddType(input.name, input.info);
+    ShowTypes();
   }
 
   std::string name;
@@ -8867,23 +9380,23 @@ struct AbiGraph : RefCounted {
   opkit_graph view{};
 
  private:
-  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
-    std::vector<TensorInfo> infos;
-    for (int value = 0; value < graph_view.num_values(); ++value) {
-      value_names_.push_back(graph_view.name(value));
-      TensorInfo& info = infos.emplace_back(types[value]);
-      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
-    }
+  void AddType(const std::string& value, TensorInfo info) {
+    if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
+    value_names_.push_back(value);
+    infos_.push_back(std::move(info));
+  }
+  void ShowTypes() {
     for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
-    values_.emplace(infos, symbols_);
-    for (size_t i = 0; i < infos.size(); ++i)
-      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
+    values_.emplace(infos_, symbols_);
+    for (size_t i = 0; i < infos_.size(); ++i)
+      if (infos_[i].constant) values_->SetConstant(i, *infos_[i].constant);
     view.num_values = value_pointers_.size();
     view.value_names = value_pointers_.data();
     view.values = values_->data();
   }
 
   std::vector<std::string> symbols_, value_names_;
+  std::vector<TensorInfo> infos_;
   std::vector<const char*> value_pointers_;
   std::optional<AbiValues> values_;
 };
@@ -8892,7 +9405,11 @@ inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
                          std::vector<const opkit_graph*>& pointers) {
   for (const NamedSubgraph& item : def.subgraphs())
     if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
+      const GraphView view(*graph);
+      GraphTypes types(view);  // what it declares; the rest depends on the values around it
+      for (size_t i = 0; i < graph->inputs().size(); ++i)
+        types[static_cast<int>(i)] = graph->inputs()[i].info;
+      auto added = MakeIntrusive<AbiGraph>(view, item.name, &types);
       pointers.push_back(&added->view);
       graphs.push_back(std::move(added));
     }
@@ -8909,14 +9426,20 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
 // told. Error (kInvalidArgument) for a struct that is no graph.
 inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
-  const char* const what = from.name ? from.name : "";
-  if (from.size < kGraphBytes)
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
+  if (!IsReadable(&from, kGraphBytes))
+    Throw(ErrorCode::kInvalidArgument, "a graph is shorter than version 1.0's");
+  const std::string what = TextOfAbi(from.name);
   Graph graph;
-  std::map<std::string_view, const opkit_value*> known;
-  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
-    for (uint64_t i = 0; i < from.num_values; ++i)
-      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
+  std::map<std::string, const opkit_value*> known;
+  if (OPKIT_ABI_HAS(&from, values) && from.num_values > 0) {
+    if (!IsReadable(from.values, kValueBytes))
+      Throw(ErrorCode::kInvalidArgument, "the values of graph ", what,
+            " are null or shorter than version 1.0's");
+    uint64_t i = 0;
+    for (std::string& value :
+         NamesOfAbi(from.value_names, from.num_values, "graph values", kMostNodes))
+      known.emplace(std::move(value), opkit_value_at(const_cast<opkit_value*>(from.values), i++));
+  }
   for (const std::string& input :
        NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
     const auto value = known.find(input);
@@ -8927,6 +9450,8 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
   }
   const auto constants =
       NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
+  if (!IsAligned(from.constants))
+    Throw(ErrorCode::kInvalidArgument, "the constants of graph ", what, " are not aligned");
   for (size_t i = 0; i < constants.size(); ++i) {
     if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
         !problem.empty())
@@ -8934,7 +9459,8 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
             problem);
     graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
   }
-  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
+  if (from.num_nodes > kMostNodes ||
+      (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
     Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
   for (uint64_t i = 0; i < from.num_nodes; ++i) {
@@ -8947,22 +9473,65 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
     graph.AddOutput(std::move(output));
   return graph;
 }
+
 inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
   return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
 }
-
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
+#endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
+#endif
+
+// ---- opkit/op/abi/host_inference.hpp
+#ifdef OPKIT_GRAPH_HPP_
+// Inference in a library by the operators of the program that has loaded it. For definitions.
+#ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
+  return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
+}
+// Errors: those of the program's operator; kNotFound where there is none.
+OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
+  const AbiNode node(context.def());
+  std::vector<std::string> symbols;
+  AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    inputs[Index(i)].present = context.HasInput(i);
+    if (const Tensor* data = context.input(i).constant) inputs.SetConstant(Index(i), *data);
+  }
+  if (const opkit_status status = g_host->infer(&node.node(), inputs.data(), outputs.data());
+      status != OPKIT_OK)
+    Throw(CodeOfStatus(status), g_host->failure_text());
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) {
+      const TensorInfo info = InfoOfAbi(inputs[Index(i)]);
+      context.SetInput(i, info.dtype, info.shape);
+    }
+  for (int o = 0; o < context.num_outputs(); ++o) {
+    const TensorInfo info = InfoOfAbi(outputs[Index(o)]);
+    context.SetOutput(o, info.dtype, info.shape);
+  }
+}
+OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
+    g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_graphs.ipp
 #ifdef OPKIT_GRAPH_HPP_
-// Fills the hooks of plugin/load/abi_node.hpp.
+// Fills the hooks of op/abi/abi_node.hpp and of op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 
@@ -9333,7 +9902,7 @@ OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t 
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{g_find_layout(name), {}} : Layout();
+  return name ? Layout{g_find_layout(TextOfAbi(name)), {}} : Layout();
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
@@ -9349,13 +9918,16 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!OPKIT_ABI_HAS(&config, cost_ns))
+  if (!IsReadable(&config, kConfigBytes))
     Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
-          " bytes, where version 1.3 has ", sizeof config,
+          " bytes, where version 1.3 has ", kConfigBytes,
           "; fill in opkit_config.size with sizeof(opkit_config)");
-  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace))
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
+      !IsAligned(config.inplace))
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
           " pairs in place", config.inplace ? "" : ", which are null");
+  if (!IsAligned(config.input_layouts) || !IsAligned(config.output_layouts))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has layouts that are not aligned");
   KernelConfig read;
   const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
     for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
@@ -9445,7 +10017,7 @@ struct DirectCall::Finish {
 
 OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   const Finish finish{*this};
-  const InvocationScope invocation(InvocationKind::kOperator, device_, [this] {
+  const InvocationScope invocation(InvocationKind::kCustomOperator, device_, [this] {
     if (span_names_.name == 0)
       span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
     return span_names_;
@@ -9550,7 +10122,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);
-  if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
+  if (std::string why = registry.WhyUnavailable(kernel); !why.empty())
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
   auto call = std::make_unique<DirectCall>(kernel, schema, def);
   return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,
@@ -9671,17 +10243,16 @@ class OutputMaker {
   ~OutputMaker() = default;
 };
 
-// A graph that an operator of a library has the host run, made ready. `key` is its address in the
-// library.
+// A graph that an operator of functions has its program run, made ready. `key` is its address.
 class HostedGraph : public RefCounted {
  public:
   explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
   virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
   const opkit_graph* const key;
 };
-// Makes a graph ready. The loading of a library fills it.
+// Makes a graph ready.
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_graph* graph)>
-    g_make_hosted_graph{"a graph of a library", "opkit/plugin.hpp"};
+    g_make_hosted_graph{"run_graph", "opkit/partition.hpp"};
 
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
@@ -9841,7 +10412,15 @@ inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
 
 struct OPKIT_IMAGE_LOCAL HostFunctions {
   static ResourceState& StateOf(const opkit_call* call) {
+    if (!call)
+      Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
     return *static_cast<ResourceState*>(call->context);
+  }
+  // For what a function of the host writes.
+  template <class T>
+  static void RequireRoom(const T* room, const char* what) {
+    if (!room || !IsAligned(room))
+      Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
   }
 
   // Throws the exception that was kept, if any.
@@ -9863,17 +10442,23 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void SetError(opkit_status, const char* text, uint64_t size) {
     HostError& now = CurrentHostError();
-    now.text.assign(text ? text : "", text ? size : 0);
+    now.text = TextOfSize(text, size);
     now.exception = nullptr;
   }
   static void AddError(const char* text, uint64_t size) {
-    if (text) CurrentHostError().text.append(text, size);
+    CurrentHostError().text += TextOfSize(text, size);
+  }
+  // The text; one whose size cannot be is read to its end.
+  static std::string_view TextOfSize(const char* text, uint64_t size) {
+    if (!text) return {};
+    return {text, size <= kMostTextBytes ? size : ::strnlen(text, kMostTextBytes)};
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
   static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      RequireRoom(memory, "alloc()");
       *memory = nullptr;
       if (bytes < 0)
         Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
@@ -9884,7 +10469,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
-    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
+        (rank > 0 && (!shape || !IsAligned(shape))))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
             " in operator ", state.op);
     return Shape(Dims(shape, static_cast<size_t>(rank)));
@@ -9920,6 +10506,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   // Copies as many members as the caller's version has.
   static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
+    RequireRoom(to, "a tensor");
+    if (!IsReadable(to, 0))
+      Throw(ErrorCode::kInvalidArgument, "the room for a tensor says ", to->size,
+            " bytes; fill in opkit_tensor.size with sizeof(opkit_tensor)");
     const uint64_t size = to->size < sizeof from ? to->size : sizeof from;
     std::memcpy(static_cast<void*>(to), &from, size);
     to->size = size;
@@ -9985,7 +10575,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
-    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(views, kTensorBytes)))
       Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -10022,6 +10612,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      const std::string name = TextOfAbi(op);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       const bool is_native = call->asynchronous && !state.launch;
       const NativeStreamFunction on_stream =
@@ -10029,8 +10620,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
       // The stream's thread runs it as on the CPU.
       const Device device = state.launch && state.asynchronous ? Device{} : state.device;
-      IntrusivePtr<InvokedOperator> invoked = Resolve(
-          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
+      IntrusivePtr<InvokedOperator> invoked =
+          Resolve(state, name.c_str(), ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device,
+                  call->stream);
       if (pending && !call->asynchronous && pending->pool.threads() > 1)
         RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
       else if (!call->asynchronous)
@@ -10080,7 +10672,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                   const opkit_attr* const* attrs, opkit_pending** handle) {
     IntrusivePtr<PendingInvoke> pending;
     const opkit_status made = AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
+      RequireRoom(handle, "invoke_async()");
       *handle = nullptr;
       StateOf(call).RequireFunction("invoke_async");
       pending = MakeIntrusive<PendingInvoke>();
@@ -10114,9 +10706,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                uint64_t num_outputs, const opkit_tensor* outputs) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (!graph || !g_make_hosted_graph)
-        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
-              graph ? " of no library" : " of null");
+      if (!graph)
+        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op, " of null");
       if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
       const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
       const IntrusivePtr<HostedGraph> ready =
@@ -10132,28 +10723,39 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
-    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
-             text ? text : "");
+    static_cast<void>(AnswerCaller([&] {
+      WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError,
+               call ? StateOf(call).op : std::string(), TextOfAbi(text));
+    }));
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
+  static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
+  static std::string_view TextOfSpan(const char* name) {
+    return name ? std::string_view(name, ::strnlen(name, kMostTextBytes)) : std::string_view();
+  }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
+    if (!scope) return;
     new (static_cast<void*>(scope)) InvocationScope(
-        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
+        InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
+    if (!scope) return;
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    *identity = ToAbi(CurrentInvocation());
+    if (identity) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
+    if (scope)
+      new (static_cast<void*>(scope)) InvocationScope(
+          InvocationScope::Adopt(identity ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      RequireRoom(completion, "defer()");
       *completion = nullptr;
       state.RequireFunction("defer()");
       if (!state.deferrable)
@@ -10173,14 +10775,67 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     });
   }
   static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
+    if (!completion) return;
     auto* handle = reinterpret_cast<IntrusivePtr<DeferredRun>*>(completion);
     const IntrusivePtr<DeferredRun> run = *handle;
     delete handle;
     if (status != OPKIT_OK)
-      run->failure = std::make_exception_ptr(
-          Error(CodeOfStatus(status), StrCat("operator ", run->op, " failed after it had returned",
-                                             text && *text ? ": " : "", text ? text : "")));
+      run->failure = std::make_exception_ptr(Error(
+          CodeOfStatus(status),
+          StrCat("operator ", run->op, " failed after it had returned", text && *text ? ": " : "",
+                 text ? std::string(text, ::strnlen(text, kMostTextBytes)) : std::string())));
     run->Arrive();
+  }
+
+  static int32_t HasOperator(const char* op) {
+    bool has = false;
+    static_cast<void>(AnswerCaller(
+        [&] { has = static_cast<bool>(OpRegistry::Global().FindSchema(TextOfAbi(op))); }));
+    return has;
+  }
+  static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
+    return AnswerCaller([&] {
+      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
+      const RegistryUse use;
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      InferenceContext context(def, ins.infos(), outs.infos());
+      const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+      if (const std::string why = schema.Verify(def); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+      schema.Infer(context);
+      for (const auto& [infos, values] :
+           {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
+        ValuesOfAbi::StoreTypes(*infos, values);
+        ValuesOfAbi::StoreShapes(*infos, values);
+      }
+    });
+  }
+
+  static opkit_status Allocate(int32_t device_type, int32_t device_index, int64_t bytes,
+                               void** memory, void** owner) {
+    return AnswerCaller([&] {
+      RequireRoom(memory, "allocate()");
+      RequireRoom(owner, "allocate()");
+      *memory = *owner = nullptr;
+      if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ")");
+      Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
+      *memory = allocator.Allocate(bytes, device_index);
+      *owner = &allocator;
+    });
+  }
+  static void Deallocate(void* owner, void* memory, int64_t bytes) {
+    if (owner) static_cast<Allocator*>(owner)->Deallocate(memory, bytes);
+  }
+
+  static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
+  static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
+    if (!scope) return;
+    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
+    new (static_cast<void*>(scope)) InvocationScope(
+        is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
+          return SpanNames{NameOfSpan(name), NameOfSpan(node)};
+        });
   }
 
   static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
@@ -10208,7 +10863,13 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &AllocateOutput,
                                      &InvokeAsync,
                                      &Wait,
-                                     &RunGraph};
+                                     &RunGraph,
+                                     &HasOperator,
+                                     &Infer,
+                                     &Allocate,
+                                     &Deallocate,
+                                     &IsProfiling,
+                                     &SpanBegin};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 

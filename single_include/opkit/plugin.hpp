@@ -1257,6 +1257,10 @@ void PinCurrentThread(int index);
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
+// Gives the calling thread, until it ends, a stack for signal handlers, if it has none: where its
+// own has overflown there is no room for one.
+void MakeSignalStack();
+
 // What Linux counts on the calling thread from now on: `type` and `config` are those of
 // perf_event_open(2). A descriptor, or -errno.
 int OpenThreadCounter(uint32_t type, uint64_t config);
@@ -2959,6 +2963,11 @@ namespace opkit::inline OPKIT_ABI {
 // The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
+// The same, but 0 for a new name that finds no room (SetRoomForNames). Thread-safe.
+uint32_t InternNameIfRoom(std::string_view name);
+// Room for `bytes` of names besides those that there are, as InternNameIfRoom counts it: who makes
+// names without end does not fill the memory. Without bound until this is called. Thread-safe.
+void SetRoomForNames(int64_t bytes);
 // The name of a number that InternName has given; empty for others. Thread-safe.
 std::string InternedName(uint32_t number);
 
@@ -2983,7 +2992,7 @@ struct Device;
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
-  kCustomOperator,  // loaded from a library, or registered by functions
+  kCustomOperator,  // loaded from a library, or registered by functions or a typed function
   // 3 was an operator inside another one, which an older library may still hand over.
   kUserCode = 4,  // a scope that an author opened
   kConverter,
@@ -3010,6 +3019,14 @@ struct Invocation {
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
+  // The name itself, for the call that it is given to, where it has no number.
+  std::string_view text = {};
+
+  // For a name of the program's own: it may have any number of them.
+  static SpanNames OfText(std::string_view name) {
+    const uint32_t number = InternNameIfRoom(name);
+    return {number, 0, number != 0 ? std::string_view() : name};
+  }
 };
 
 // The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
@@ -3065,10 +3082,18 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
+// Where this image finds its sink: in the process's, or in a library that a program has loaded,
+// whatever symbols that exports, in one of its own. Written before its operators run.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
-// The sink of the process, or null. Relaxed: a sink never goes away, and what it needs was there
-// before it was installed; a thread that sees it late records later.
-inline SpanSink* CurrentSpanSink() { return g_span_sink.load(std::memory_order_relaxed); }
+// The sink of the process, or null. Relaxed where there is none, which costs a load on every
+// machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
+// it was made.
+OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
+  if (!g_image_span_sink->load(std::memory_order_relaxed)) [[likely]]
+    return nullptr;
+  return g_image_span_sink->load(std::memory_order_acquire);
+}
 
 // Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
 // its own, so that opening a scope touches nothing shared.
@@ -4658,6 +4683,16 @@ class InferenceContext {
 
 namespace detail {
 
+// Filled in a library: whether the program that has loaded it has an operator, and inference by
+// that. Of a program's own they are empty, or answer no.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_host_has_operator{
+    "an operator of the program, in a library,", "opkit/op.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(InferenceContext& context)> g_infer_on_host{
+    "an operator of the program, in a library,", "opkit/op.hpp"};
+inline bool IsOperatorOfHost(const std::string& op) {
+  return g_host_has_operator && g_host_has_operator(op);
+}
+
 // A node's inputs, null where it leaves one out.
 using InputPointers = std::span<const Tensor* const>;
 
@@ -5241,6 +5276,7 @@ class OpSchema {
   std::string SuggestArgument(std::string_view name) const { return attributes_.Suggest(name); }
   // ArityFromArguments was called: attributes may decide the number of outputs.
   bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
+  bool has_test_inputs() const { return static_cast<bool>(test_inputs_); }
   // Empty where the schema makes no test data.
   std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
@@ -5387,15 +5423,18 @@ class OpRegistry {
   void CheckBackend(std::string_view backend) const;
   // How selection orders the backends that no node or preference asks for: higher first.
   // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
-  // counts.
-  void SetBackendRank(std::string_view backend, int rank);
-  int BackendRank(std::string_view backend) const;
+  // counts. What a library says, as `origin`, is true of its own kernels alone.
+  void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
+  int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
   // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
   // first node that one of its kernels might run. Those of an absent backend are dropped with that
-  // reason.
-  void SetBackendAvailability(std::string_view backend, std::string (*why_not)());
-  std::string WhyUnavailable(std::string_view backend) const;
+  // reason. What a library says, as `origin`, is true of its own kernels alone.
+  void SetBackendAvailability(std::string_view backend, UniqueFunction<std::string()> why_not,
+                              const std::string& origin = {});
+  std::string WhyUnavailable(const Kernel& kernel) const;
+  // Whether that was said of this program's own kernels of the backend.
+  bool HasAvailability(std::string_view backend) const;
   // The backends that have kernels in this program, by name.
   std::vector<BackendInfo> Backends() const;
 
@@ -6318,7 +6357,7 @@ namespace detail {
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 
 // Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
-// Empty: all may.
+// Empty: all may. In a library its plain kernels always may.
 OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
 // The backends that are asked for, in order: by the node, by OPKIT_BACKENDS, by the preferences for
 // its operator and for all, and the plain operator.
@@ -6990,7 +7029,7 @@ namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<') return false;
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
   return !name.empty();
 }
 
@@ -7899,7 +7938,9 @@ class TypedOperator final : public Operator<Context> {
       : Operator<Context>(def, ws),
         call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
         inputs_(call_.num_inputs()),
-        outputs_(def.outputs().size()) {}
+        outputs_(def.outputs().size()) {
+    this->set_invocation_kind(InvocationKind::kCustomOperator);
+  }
 
  private:
   bool InfersOutputs() const final { return true; }
@@ -8396,7 +8437,7 @@ extern "C" {
 #endif
 
 #define OPKIT_ABI_MAJOR 1
-#define OPKIT_ABI_MINOR 3
+#define OPKIT_ABI_MINOR 4
 
 /* Whether the struct that p points to is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
@@ -8693,6 +8734,22 @@ struct opkit_host {
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
+
+  /* Since 1.4. From any thread, also outside of a call. */
+  /* Whether the program has an operator of this name, 1 or 0. */
+  int32_t (*has_operator)(const char* op);
+  /* Fills in what the program's operator says of the node's values, as infer_type and infer_shape
+   * of an opkit_op do; OPKIT_NOT_FOUND where it has none. */
+  opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
+  /* `bytes`, which are not 0, of a device's memory, aligned to 64, by the allocator that the
+   * program has at the moment: *owner, which deallocate gets back. */
+  opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
+                           void** owner);
+  void (*deallocate)(void* owner, void* memory, int64_t bytes);
+  /* Whether the program records a profile, 1 or 0; and a span of it in this thread, until
+   * scope_end, of a kind as in the low 8 bits of opkit_invocation.kind. `node` may be null. */
+  int32_t (*is_profiling)(void);
+  void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
 
 /* Since 1.3. One way in which a kernel can run a node. */
@@ -8715,6 +8772,28 @@ struct opkit_proposals {
   const void* extension;
   void* context; /* the host's own */
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
+};
+
+/* Since 1.4. A node with the configuration that was chosen for it, and the node that alone reads
+ * its output 0, with its own: may the kernel compute both? */
+typedef struct opkit_fusion opkit_fusion;
+struct opkit_fusion {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  const opkit_node* node;
+  const opkit_value* inputs;
+  const opkit_value* outputs;
+  const opkit_config* config;
+  const opkit_node* next;
+  const opkit_value* next_inputs;
+  const opkit_value* next_outputs;
+  const opkit_config* next_config;
+  uint64_t read; /* the input of `next` that the node makes */
+  /* The two as one, for a kernel of the same backend: a node of the outputs of `next` that reads
+   * inputs of both, and the configuration it runs in. Without a call they stay two. */
+  opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
+                       const opkit_config* config);
 };
 
 /* The implementation of an operator for a type of device. */
@@ -8743,6 +8822,8 @@ struct opkit_kernel {
   /* In place of create, for the one of them that was chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
+  /* Since 1.4. Takes the next node in, by fusion->fuse, or leaves it. */
+  opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
 /* forward keeps something in its instance that backward needs: both run the same one. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
@@ -8791,6 +8872,15 @@ typedef struct opkit_cost {
   uint64_t bytes_written;
   uint64_t params_bytes;
 } opkit_cost;
+
+/* Since 1.4. Takes the inputs of a test of an operator, one by one, and copies them. */
+typedef struct opkit_test_inputs opkit_test_inputs;
+struct opkit_test_inputs {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
+};
 
 /* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
  * what nothing else decides, for an operator that the program has not already: parse_attrs,
@@ -8841,6 +8931,10 @@ struct opkit_op {
    * flops, which is what an operator without it is taken to cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
+  /* Since 1.4. Inputs that a test may run it with, of floating-point type `dtype` where it has any,
+   * the same ones for the same seed; none where it has none for that type. */
+  opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
+                              const opkit_test_inputs* inputs);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
@@ -9013,6 +9107,22 @@ struct opkit_pass {
   const void* author; /* the author's own */
 };
 
+/* Since 1.4. What is said of a backend of the library's kernels (opkit_kernel.backend). */
+typedef struct opkit_backend opkit_backend;
+struct opkit_backend {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  /* Of the library's own operators: kernels of a higher rank come first, plain ones have 0;
+   * negative for none. */
+  int32_t rank;
+  int32_t reserved;
+  /* A failure with the reason where it cannot run on this machine. Asked once, when a kernel of it
+   * might first run. Null: it can. */
+  opkit_status (*available)(const opkit_backend* backend);
+  const void* author; /* the author's own */
+};
+
 /* A library. */
 typedef struct opkit_library {
   uint64_t size;
@@ -9038,6 +9148,10 @@ typedef struct opkit_library {
   const opkit_layout_converter* const* layout_converters;
   uint64_t num_devices;
   const opkit_device* const* devices;
+  /* Since 1.4. */
+  uint64_t num_backends;
+  const opkit_backend* const* backends;
+  const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
 /* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
@@ -9094,13 +9208,29 @@ namespace detail {
 // where the header's sizes are larger.
 inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
                           kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56;
+                          kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
 static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
               sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
               sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// The most elements, inputs or kernels: a larger count is taken for damage.
-inline constexpr uint64_t kMostParts = 65535;
+              sizeof(opkit_library) >= kLibraryBytes &&
+              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
+// The most elements, inputs or kernels: a larger count is taken for damage. So is a struct of more
+// bytes, and a name or another text of more.
+inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
+
+// Whether the other image's array lies as its elements must.
+template <class T>
+bool IsAligned(const T* array) {
+  return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
+}
+// Whether the other image's struct is there, lies as it must, and says a size that it can have.
+template <class Struct>
+bool IsReadable(const Struct* it, uint64_t least_bytes) {
+  return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
+         it->size % alignof(Struct) == 0;
+}
+// The other image's text; null is an empty one. Error (kInvalidArgument) where it does not end.
+std::string TextOfAbi(const char* text);
 
 // The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
 // empty where it may be read.
@@ -9130,6 +9260,34 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+// ---- opkit/op/abi/program_host.hpp
+// The host whose functions the operators of this image call, and whether that is another program.
+// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The host functions that operators of this image call: the program's own table, or in a library
+// the table it was loaded with. Null before the first function operator is registered or loaded.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
+// it.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
+
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
+}
+// Whether this image is a library that another program has loaded.
+OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
 // ---- opkit/op/abi/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
@@ -9181,14 +9339,6 @@ class [[nodiscard]] OpStatus {
 #ifndef Status  // X11 makes it a macro for int, which functions may return as well
 using Status = OpStatus;
 #endif
-
-namespace detail {
-
-// The host functions that operators of this image call: the program's own table, or in a library
-// the table it was loaded with. Null before the first function operator is registered or loaded.
-OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
-
-}  // namespace detail
 
 // The text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread has its
 // own, empty at the start of every call. The host keeps it, because a thread-local string of a
@@ -9912,28 +10062,6 @@ class OpResource {
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
-// ---- opkit/op/abi/program_host.hpp
-// IsProgramHost: whether a library's host is the program that the library's source is part of.
-// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
-// it.
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
-
-OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
-  return host && host == g_program_host.load(std::memory_order_relaxed);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
 // ---- opkit/op/abi/host_table.hpp
 // The host's side of opkit_abi.h: the table of functions that serve function operators, in this
 // program and in the libraries it loads, and the failure that each thread is about to report.
@@ -10192,12 +10320,14 @@ namespace opkit::inline OPKIT_ABI {
 class OperatorDef;
 struct KernelConfig;
 struct KernelQuery;
+struct FusionQuery;
+struct FusedNode;
 
 // The device and the node that a state is made for.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;      // the node: in the program that runs it
-  const opkit_node* node = nullptr;      // the same, in a library
+  const OperatorDef* def = nullptr;      // the node; null in a library
+  const opkit_node* node = nullptr;      // the same, with its graphs; lasts as long as the state
   const KernelConfig* config = nullptr;  // what selection chose of the kernel's proposals
 };
 
@@ -10614,6 +10744,13 @@ Erased AdaptTo(F f) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Whether REGISTER_OP takes the name: my_gemm, com.me.Gemm, me::Gemm.
+consteval bool IsOperatorName(std::string_view name) {
+  for (const char c : name)
+    if (c == '"' || c == ' ' || c == '<' || c == '(') return false;
+  return !name.empty();
+}
+
 // What holds a library: its operators, those of its runs that end after their function, and whoever
 // else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
 struct FunctionUse : RefCounted {
@@ -10632,6 +10769,8 @@ struct FunctionDevice {
   bool shares_state = true;          // backward runs the object that forward has used
   // Of a library's kernel that proposes configurations; empty: one, as the record says.
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
+  // Of one that takes the next node in.
+  UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
   opkit_kernel abi{};  // the functions' form in opkit_abi.h, where the record crosses
 };
 
@@ -10644,8 +10783,9 @@ struct FunctionOpRecord : detail::RefCounted {
   int line = 0;
   std::string doc;
   std::string library;  // the library that it came from; empty for the program itself
-  std::string library_name, library_version;  // as that library announces them
-  uint64_t flags = 0;                         // OPKIT_OP_SUBGRAPH, …
+  // As that library announces them: its own version, or that of its toolkit.
+  std::string library_name, library_version;
+  uint64_t flags = 0;  // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
   std::vector<AttributeSchema> attributes;
@@ -11179,11 +11319,26 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 }  // namespace opkit
 
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_OP is the library's
-// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header.
+// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header. Of a name
+// that is no identifier, com.me.Gemm or me::Gemm, the anchor is never compiled.
 #undef OPKIT_REGISTER_OP
-#define OPKIT_REGISTER_OP(name)                                                               \
-  OPKIT_REGISTRATION_OF(REGISTER_OP, name);                                                   \
-  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}  \
+#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
+#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                  \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                      \
+  static_assert(::opkit::detail::IsOperatorName(#name),                                       \
+                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "    \
+                "com.me.Gemm or me::Gemm");                                                   \
+  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                     \
+      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                                \
+  extern "C" inline void anchor() {}                                                          \
+  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =            \
+      []<bool kIsIdentifier = ::opkit::detail::IsIdentifier(#name)>()->void(*)() {            \
+    if constexpr (kIsIdentifier)                                                              \
+      return &anchor;                                                                         \
+    else                                                                                      \
+      return nullptr;                                                                         \
+  }                                                                                           \
+  ();                                                                                         \
   [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
 #endif
@@ -11299,6 +11454,7 @@ struct LoadedLibrary : RefCounted {
   LibraryImagePtr image;
   std::string path, backend;
   std::vector<FunctionRecord> records;
+  std::vector<std::pair<std::string, const opkit_backend*>> backends;  // that it describes
   std::vector<char> owns;                  // the operator of records[i] is this library's
   std::vector<std::string> gradients;      // of the operators whose gradient is this library's
   bool overrides = false;                  // its kernels come first
@@ -11378,6 +11534,8 @@ class Library {
     const char* version = image().library->version;
     return version ? version : "";
   }
+  // Its own version, which OPKIT_LIBRARY_VERSION says; empty where it does not say.
+  std::string own_version() const;
   std::pair<uint32_t, uint32_t> abi_version() const {
     return {image().library->abi_major, image().library->abi_minor};
   }
@@ -11417,6 +11575,7 @@ class Library {
 #ifdef OPKIT_DEFINITIONS
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <iterator>
@@ -11769,7 +11928,7 @@ OPKIT_INLINE void PinCurrentThread(int index) {
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
   int skip = index % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -11777,6 +11936,41 @@ OPKIT_INLINE void PinCurrentThread(int index) {
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
     return;
   }
+}
+
+// A stack for the handlers of one thread.
+class SignalStack {
+ public:
+  SignalStack() {
+    stack_t now = {};
+    if (sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
+    void* const memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    stack_t own = {};
+    own.ss_sp = memory;
+    own.ss_size = kBytes;
+    if (sigaltstack(&own, nullptr) == 0)
+      memory_ = memory;
+    else
+      munmap(memory, kBytes);
+  }
+  SignalStack(const SignalStack&) = delete;
+  ~SignalStack() {
+    if (!memory_) return;
+    stack_t now = {}, none = {};
+    none.ss_flags = SS_DISABLE;
+    const bool is_own = sigaltstack(nullptr, &now) == 0 && now.ss_sp == memory_;
+    if (!is_own || sigaltstack(&none, nullptr) == 0) munmap(memory_, kBytes);
+  }
+
+ private:
+  static constexpr size_t kBytes = 64 << 10;  // for handlers of a program's own too
+  void* memory_ = nullptr;
+};
+OPKIT_INLINE void MakeSignalStack() {
+  static thread_local const SignalStack stack;
+  static_cast<void>(stack);
 }
 
 OPKIT_INLINE void SetCurrentThreadName(const char* name) {
@@ -12661,6 +12855,7 @@ namespace detail {
 struct InternedNames {
   Mutex mutex;
   NameIndex names;
+  int64_t room = INT64_MAX;
 
   // Not destroyed: threads may still name things while the process ends.
   static InternedNames& Get() {
@@ -12684,18 +12879,24 @@ struct RecentName {
 };
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
-}  // namespace detail
-
-OPKIT_INLINE uint32_t InternName(std::string_view name) {
+inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
+  constexpr int64_t kBytesBeside = 64;  // the text: its string, and its places in the index
   if (name.empty()) return 0;
   // By its address: a name is mostly a literal, or a string that lives long.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
-  detail::RecentName& recent = detail::t_recent_names[(place ^ place >> 6) % 64];
+  RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  detail::InternedNames& table = detail::InternedNames::Get();
-  detail::MutexLock lock(table.mutex);
-  const auto number = static_cast<uint32_t>(table.names.Add(name));
+  InternedNames& table = InternedNames::Get();
+  MutexLock lock(table.mutex);
+  int found = table.names.Find(name);
+  if (found < 0) {
+    const int64_t bytes = static_cast<int64_t>(name.size()) + kBytesBeside;
+    if (only_if_room && table.room < bytes) return 0;
+    table.room -= bytes;
+    found = table.names.Add(name);
+  }
+  const auto number = static_cast<uint32_t>(found);
   if (name.size() <= sizeof recent.text) {
     recent.number = number;
     recent.size = static_cast<uint32_t>(name.size());
@@ -12704,6 +12905,19 @@ OPKIT_INLINE uint32_t InternName(std::string_view name) {
   return number;
 }
 
+}  // namespace detail
+
+OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  return detail::NumberOfName(name, false);
+}
+OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
+  return detail::NumberOfName(name, true);
+}
+OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  table.room = bytes;
+}
 OPKIT_INLINE std::string InternedName(uint32_t number) {
   detail::InternedNames& table = detail::InternedNames::Get();
   detail::MutexLock lock(table.mutex);
@@ -14628,13 +14842,18 @@ struct OpRegistry::State {
   bool has_overrides = false;
   struct Rank {
     int value = kUnranked;
+    std::string origin;
   };
-  NameMap<Rank> ranks;
+  NameMap<std::vector<Rank>> ranks;  // of each backend, by those that say one
+  // By backend and origin. The function stays where it is while it is called.
   struct Availability {
-    std::string (*why_not)() = nullptr;
+    detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
     bool is_known = false;
     std::string found;
   };
+  static std::string AvailabilityKey(std::string_view backend, std::string_view origin) {
+    return StrCat(backend, '\n', origin);
+  }
   NameMap<Availability> availability;
 };
 
@@ -14768,6 +14987,13 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
+  state_->ranks.EraseIf([&](auto& row) {
+    std::erase_if(row.value, [&](const State::Rank& rank) { return rank.origin == origin; });
+    return row.value.empty();
+  });
+  state_->availability.EraseIf([&](const auto& row) {
+    return std::string_view(row.name).ends_with(State::AvailabilityKey({}, origin));
+  });
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
     std::erase_if(entry.kernels,
@@ -14802,48 +15028,81 @@ OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view ba
 OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
   if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
 }
-OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
+OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank,
+                                             const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  int& known = state_->ranks[backend].value;
-  if (rank > known) known = rank;
+  state_->ranks[backend].push_back({rank, origin});
 }
-OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
+OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_view origin) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  const State::Rank* known = state_->ranks.Find(backend);
-  return known ? known->value : kUnranked;
+  int rank = kUnranked;
+  if (const auto* known = state_->ranks.Find(backend))
+    for (const State::Rank& one : *known)
+      if (one.origin.empty() || one.origin == origin) rank = (std::max)(rank, one.value);
+  return rank;
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
-                                                     std::string (*why_not)()) {
+                                                     UniqueFunction<std::string()> why_not,
+                                                     const std::string& origin) {
+  using Function = detail::Shared<UniqueFunction<std::string()>>;
   detail::MutexLock lock(state_->mutex);
-  state_->availability[backend] = {why_not, false, {}};
+  state_->availability[State::AvailabilityKey(backend, origin)] = {
+      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}};
 }
-OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
-  std::string (*why_not)() = nullptr;
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(const Kernel& kernel) const {
+  const std::string key = State::AvailabilityKey(kernel.backend, kernel.origin);
+  State::Availability known;
   {
     detail::MutexLock lock(state_->mutex);
-    const State::Availability* known = state_->availability.Find(backend);
-    if (!known) return {};
-    if (known->is_known) return known->found;
-    why_not = known->why_not;
+    const State::Availability* found = state_->availability.Find(key);
+    if (!found) return {};
+    known = *found;
   }
-  std::string why = why_not();  // may take its time, and look into the registry
-  detail::MutexLock lock(state_->mutex);
-  State::Availability& known = state_->availability[backend];
+  if (known.is_known) return known.found;
+  known.found = known.why_not->value();  // may take its time, and look into the registry
   known.is_known = true;
-  return known.found = std::move(why);
+  detail::MutexLock lock(state_->mutex);
+  state_->availability[key] = known;
+  return known.found;
+}
+OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backend) const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->availability.Has(State::AvailabilityKey(backend, {}));
 }
 OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
-  NameMap<int> kernels;
+  struct Row {
+    int kernels = 0;
+    detail::RefCountedList rows;  // one of each origin
+  };
+  NameMap<Row> backends;
   {
     detail::MutexLock lock(state_->mutex);
     for (const auto& row : state_->ops)
-      for (const auto& kernel : row.value.kernels) ++kernels[State::KernelOf(kernel).backend];
+      for (const auto& kernel : row.value.kernels) {
+        const Kernel& one = State::KernelOf(kernel);
+        Row& backend = backends[one.backend];
+        ++backend.kernels;
+        bool is_new = true;
+        for (const auto& known : backend.rows)
+          is_new &= State::KernelOf(known).origin != one.origin;
+        if (is_new) backend.rows.push_back(kernel);
+      }
   }
   std::vector<BackendInfo> found;
-  for (const auto& row : kernels)
-    found.push_back({row.name, BackendRank(row.name), row.value, WhyUnavailable(row.name)});
+  for (const auto& row : backends) {
+    BackendInfo& info = found.emplace_back();
+    info.name = row.name;
+    info.rank = BackendRank(row.name);
+    for (const auto& kernel : row.value.rows)
+      info.rank = (std::max)(info.rank, BackendRank(row.name, State::KernelOf(kernel).origin));
+    info.kernels = row.value.kernels;
+    for (const auto& kernel : row.value.rows) {  // those of one origin can run, or none
+      info.why_unavailable = WhyUnavailable(State::KernelOf(kernel));
+      if (info.why_unavailable.empty()) break;
+    }
+  }
   return found;
 }
 
@@ -15115,8 +15374,9 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
-// of a trace; once. Returns whether it does.
+// Records from now to the end of the process, or until the program calls Profiler::Start, where the
+// environment's OPKIT_PROFILE names a file; once. The file is one of WriteProfileFile, with the
+// number of the process for each "%p" in its name. Returns whether it does.
 bool ProfileByEnvironment();
 
 }  // namespace detail
@@ -15629,7 +15889,15 @@ inline BackendPreference SplitBackends(std::string_view text) {
 OPKIT_INLINE const BackendPreference& AllowedBackends() {
   static const BackendPreference allowed = [] {
     const char* const text = std::getenv("OPKIT_BACKENDS");
-    return SplitBackends(text ? text : "");
+    BackendPreference names = SplitBackends(text ? text : "");
+    if (names.empty() || !IsLoadedLibrary()) return names;
+    // The program may call the library's plain kernels "my_ops", and those of its backend "fast"
+    // "my_ops.fast".
+    for (size_t i = names.size(); i > 0; --i)
+      if (const size_t dot = names[i - 1].rfind('.'); dot != std::string::npos)
+        names.push_back(names[i - 1].substr(dot + 1));
+    names.emplace_back(kReferenceBackend);
+    return names;
   }();
   return allowed;
 }
@@ -15678,7 +15946,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
       if (name == kernel->backend) return at << 32;
       ++at;
     }
-    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend) : 0);
+    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend, kernel->origin) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
   std::string refused;  // by OPKIT_BACKENDS
@@ -15781,9 +16049,10 @@ OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
+  uint32_t shapes_name = InternNameIfRoom(shapes);
+  if (shapes_name == 0) shapes_name = InternName("(other shapes)");
   const OpCost cost = work.schema->Cost(def, inputs, outputs);
-  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written,
-          InternName(*work.backend)};
+  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*work.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
@@ -15872,7 +16141,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
-    std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend);
+    std::string why = OpRegistry::Global().WhyUnavailable(*kernel);
     if (why.empty() && kernel->proposes_layouts && !options.converts)
       why = g_why_not_standard(*kernel, schema, def, *ws);
     if (!why.empty()) {
@@ -16299,7 +16568,8 @@ OPKIT_INLINE OperatorCall::OperatorCall(const OpSchema& schema, const OperatorDe
   SetOperator(std::move(made), std::move(place));
   const OpRegistry& registry = OpRegistry::Global();
   for (const Kernel* kernel : registry.FindKernels(def_.type(), def_.device().type))
-    selects_ |= kernel->proposes_layouts || registry.BackendRank(kernel->backend) > 0;
+    selects_ |=
+        kernel->proposes_layouts || registry.BackendRank(kernel->backend, kernel->origin) > 0;
   if (selects_) selected_for_.resize(inputs_.size());
 }
 
@@ -16858,15 +17128,35 @@ inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
          !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
 }
 
+inline constexpr uint64_t kMostStringBytes = uint64_t{1} << 32;  // of a string attribute
+
+OPKIT_INLINE std::string TextOfAbi(const char* text) {
+  const size_t bytes = text ? ::strnlen(text, kMostTextBytes + 1) : 0;
+  if (bytes > kMostTextBytes)
+    Throw(ErrorCode::kInvalidArgument, "a text of a library has more than ", kMostTextBytes,
+          " bytes, or no end: ", std::string(text, 32), "…");
+  return {text ? text : "", bytes};
+}
+
+// Why a struct must not be read; null where it may be.
+template <class Struct>
+const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
+  if (!it) return "is null";
+  if (!IsAligned(it)) return "is not aligned";
+  if (it->size < least_bytes) return "is shorter than version 1.0's";
+  return IsReadable(it, least_bytes) ? nullptr : "says a size that it cannot have";
+}
+
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (!view) return "is null";
-  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (const char* problem = ProblemOfStruct(view, kTensorBytes)) return problem;
   if (view->dtype <= 0 || view->dtype >= kNumDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
   if (view->device_type <= 0)
     return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
   if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  if (!IsAligned(view->shape) || !IsAligned(view->strides))
+    return "has a shape or strides that are not aligned";
   bool is_empty = false;
   for (int i = 0; i < view->rank; ++i) {
     if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
@@ -16874,11 +17164,15 @@ OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
   }
   int64_t bytes = 0;
   if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
-  return view->data || is_empty ? "" : "has no memory";
+  if (!view->data) return is_empty ? "" : "has no memory";
+  const auto dtype = static_cast<DType>(view->dtype);
+  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype)) / (IsComplex(dtype) ? 2 : 1);
+  return reinterpret_cast<uintptr_t>(view->data) % alignment == 0
+             ? ""
+             : "has memory that is not aligned to its elements";
 }
 OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (!attr) return "is null";
-  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (const char* problem = ProblemOfStruct(attr, kAttrBytes)) return problem;
   if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
     return StrCat("has the type ", attr->type, ", which does not exist");
   if (!attr->name) return "has no name";
@@ -16893,8 +17187,12 @@ OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
                                                     : static_cast<const void*>(attr->ints);
   if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
     return "has elements that are null";
+  if (reinterpret_cast<uintptr_t>(elements) % 8 != 0 || (is_text && !IsAligned(attr->string_sizes)))
+    return "has elements that are not aligned";
   for (uint64_t i = 0; i < attr->count; ++i) {
     if (is_text && !attr->strings[i]) return "has a null string";
+    if (is_text && attr->string_sizes[i] > kMostStringBytes)
+      return StrCat("has a string of ", attr->string_sizes[i], " bytes");
     if (!is_tensor) continue;
     if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
       return StrCat("has a tensor that ", problem);
@@ -16982,13 +17280,15 @@ OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
 
 OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Arguments out;
-  if (count > kMostParts || (count > 0 && !attrs))
+  if (count > kMostParts || (count > 0 && (!attrs || !IsAligned(attrs))))
     Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
           attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            IsReadable(attrs[i], kAttrBytes) && attrs[i]->name
+                ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
+                : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
@@ -17003,7 +17303,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
       else
         values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
     }
-    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
+    out.Set(TextOfAbi(attr.name),
+            Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
   }
   return out;
 }
@@ -17012,6 +17313,325 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+
+// ---- opkit/core/layout_hooks.hpp
+// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
+// from it: where nothing registers a layout, that code does without the registry.
+#ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
+#define OPKIT_CORE_LAYOUT_HOOKS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// All layouts but the standard one, and the direct converters between two of them.
+struct RegisteredLayout {
+  LayoutId id;
+  std::string name;
+  bool has_descriptors;
+  double ns_per_byte;
+};
+struct LayoutPair {
+  LayoutId from, to;
+  double ns_per_byte;
+};
+// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
+// nothing but the standard layout is registered.
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<LayoutId(std::string_view)> g_find_layout{kOtherLayout,
+                                                                                  kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(LayoutId)> g_is_registered_layout{kOtherLayout,
+                                                                               kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<const char*(LayoutId)> g_layout_name_pointer{kOtherLayout,
+                                                                                     kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<int64_t(const Layout&, const Shape&, DType)> g_layout_bytes{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_directly{
+    kOtherLayout, kLayoutHeader};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
+                                                                         kLayoutHeader};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
+
+// ---- opkit/op/abi/abi_node.hpp
+// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to functions of an
+// operator. For definitions. The graphs that nodes carry are in graph/abi_graph.hpp.
+#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
+#define OPKIT_OP_ABI_ABI_NODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Filled by graph/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// pointers, and copies one.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
+                                             std::vector<const opkit_graph*>&)>
+    g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
+    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+
+// Numbers of symbols. A host's are those of interned names, so that the graph around a node and the
+// one that it carries agree. In a library a symbol is called by its number, "s12".
+inline constexpr const char* kAbiSymbol = "s";
+OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
+  if (dim.is_known()) return dim.value();
+  if (!dim.is_symbol()) return -1;
+  const std::string& name = dim.symbol();
+  if (!IsLoadedLibrary()) return -1 - int64_t{InternName(name)};
+  if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
+  int64_t number = 0;
+  for (const char c : std::string_view(name).substr(1)) {
+    if (c < '0' || c > '9' || number > UINT32_MAX) return -1;
+    number = 10 * number + (c - '0');
+  }
+  return -2 - number;
+}
+OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
+  if (extent >= 0) return Dim(extent);
+  if (extent == -1) return {};
+  if (IsLoadedLibrary()) return Sym(StrCat(kAbiSymbol, -2 - extent));
+  const int64_t number = extent < -int64_t{UINT32_MAX} ? 0 : -1 - extent;
+  const std::string name = InternedName(static_cast<uint32_t>(number));
+  return name.empty() ? Dim() : Sym(name);
+}
+
+// An opkit_node, and the data that it points to.
+class AbiNode : public RefCounted {
+ public:
+  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+    Point(def_.inputs(), inputs_);
+    Point(def_.outputs(), outputs_);
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
+    node_.size = sizeof node_;
+    node_.op = def_.type().c_str();
+    node_.name = def_.name().c_str();
+    node_.device_type = static_cast<int32_t>(def_.device().type);
+    node_.device_index = def_.device().index;
+    node_.num_inputs = inputs_.size();
+    node_.inputs = inputs_.data();
+    node_.num_outputs = outputs_.size();
+    node_.outputs = outputs_.data();
+    node_.num_attrs = attributes_.size();
+    node_.attrs = attributes_.data();
+    node_.num_graphs = graph_pointers_.size();
+    node_.graphs = graph_pointers_.data();
+    Point(def_.control_inputs(), control_inputs_);
+    node_.num_control_inputs = control_inputs_.size();
+    node_.control_inputs = control_inputs_.data();
+    node_.backend = def_.engine().c_str();
+    node_.is_gradient = def_.is_gradient_op();
+  }
+  const opkit_node& node() const { return node_; }
+
+ private:
+  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
+    for (const std::string& name : names) pointers.push_back(name.c_str());
+  }
+
+  const OperatorDef def_;
+  AbiAttributes attributes_;
+  std::vector<const char*> inputs_, outputs_, control_inputs_;
+  RefCountedList graphs_;  // of AbiGraph
+  std::vector<const opkit_graph*> graph_pointers_;
+  opkit_node node_{};
+};
+
+// Knowledge of values as an array of opkit_value, which a library refines.
+class AbiValues {
+ public:
+  // `symbols` gathers those of inputs and outputs: an answer may name no others.
+  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+      : symbols_(symbols), values_(infos.size()) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const TensorInfo& info = infos[i];
+      opkit_value& value = values_[i];
+      value.size = sizeof value;
+      value.present = 1;
+      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
+      value.rank = -1;
+      if (!info.layout.descriptor && g_layout_name_pointer)
+        value.layout = g_layout_name_pointer(info.layout.id);
+      if (!info.shape.has_rank()) continue;
+      if (info.shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
+              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
+      value.rank = info.shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const Dim& dim = info.shape[axis];
+        value.dims[axis] = AbiExtent(dim);
+        if (dim.is_symbol()) symbols_.push_back(dim.symbol());
+      }
+    }
+  }
+  AbiValues(const AbiValues&) = delete;
+
+  opkit_value* data() { return values_.data(); }
+  opkit_value& operator[](size_t i) { return values_[i]; }
+  void SetConstant(size_t i, const Tensor& tensor) {
+    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
+    values_[i].constant = (*constants_.back()->data())->tensors[0];
+  }
+  DType dtype(size_t i, const char* what) const {
+    const int32_t dtype = values_[i].dtype;
+    if (dtype < -1 || dtype >= kNumDTypes)
+      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
+            ", which does not exist");
+    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
+  }
+  SymbolicShape shape(size_t i, const char* what) const {
+    const opkit_value& value = values_[i];
+    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
+    if (value.rank < 0) return {};
+    std::vector<Dim> dims;
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = value.dims[axis];
+      dims.push_back(DimOfAbi(extent));
+      if (extent < -1 && !IsKnownSymbol(dims.back()))
+        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
+              what, " ", i, "; -1 is unknown");
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+ private:
+  bool IsKnownSymbol(const Dim& dim) const {
+    for (const std::string& symbol : symbols_)
+      if (dim.is_symbol() && dim.symbol() == symbol) return true;
+    return false;
+  }
+
+  std::vector<std::string>& symbols_;
+  std::vector<opkit_value> values_;
+  std::vector<IntrusivePtr<AbiAttributes>> constants_;
+};
+
+// Names that a library hands over.
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what, uint64_t most = kMostParts) {
+  if (count > most || (count > 0 && (!names || !IsAligned(names))))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  std::vector<std::string> read;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+    read.push_back(TextOfAbi(names[i]));
+  }
+  return read;
+}
+
+// Copies everything. Error (kInvalidArgument) for a struct that is no node.
+inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
+  if (!IsReadable(&node, kNodeBytes) || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && (!node.graphs || !IsAligned(node.graphs))))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
+  OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
+                  ArgumentsOfAbi(node.attrs, node.num_attrs));
+  if (node.name) def.Name(TextOfAbi(node.name));
+  if (OPKIT_ABI_HAS(&node, is_gradient)) {
+    for (std::string& name :
+         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
+      def.ControlInput(std::move(name));
+    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    def.IsGradientOp(node.is_gradient != 0);
+  }
+  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
+            " is null, shorter than version 1.0's or has no name");
+    def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
+  }
+  return def;
+}
+
+// A dtype and shape as the other side knows them. What this image has no number for is unknown, and
+// of a library an Error (kInvalidArgument).
+inline TensorInfo InfoOfAbi(const opkit_value& value) {
+  TensorInfo info;
+  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+       value.rank > OPKIT_MAX_RANK) &&
+      !IsLoadedLibrary())
+    Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
+          " and the rank ", value.rank);
+  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+// The other side's array of values, as this image's inference reads it, and what that says of them
+// written back. Error (kInvalidArgument) for an array that is none.
+class ValuesOfAbi {
+ public:
+  ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
+    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+      Throw(ErrorCode::kInvalidArgument, "a library has ", count,
+            " values that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+      if (!with_shapes) {
+        info.shape = {};
+        continue;
+      }
+      if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
+      if (value.constant) info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
+    }
+  }
+  ValuesOfAbi(const ValuesOfAbi&) = delete;
+  const std::vector<TensorInfo>& infos() const { return infos_; }
+
+  static void StoreTypes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].dtype != DType::kUndefined)
+        opkit_value_at(values, i)->dtype = static_cast<int32_t>(infos[i].dtype);
+  }
+  static void StoreShapes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const SymbolicShape& shape = infos[i].shape;
+      if (!shape.has_rank()) continue;
+      if (shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
+              " are the most");
+      opkit_value& value = *opkit_value_at(values, i);
+      const bool same_rank = value.rank == shape.rank();
+      value.rank = shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const int64_t extent = AbiExtent(shape[axis]);
+        if (extent != -1 || !same_rank) value.dims[axis] = extent;
+      }
+    }
+  }
+
+ private:
+  // The standard one for a layout that only the other side knows.
+  static Layout KnownLayout(const char* its_name) {
+    const std::string name = TextOfAbi(its_name);
+    if (g_registered_layouts)
+      for (const RegisteredLayout& known : g_registered_layouts())
+        if (known.name == name) return Layout{known.id, {}};
+    return {};
+  }
+  std::vector<TensorInfo> infos_;
+  std::list<Tensor> constants_;  // that infos_ point to
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
 
 // ---- opkit/op/abi/resource_state.hpp
 // The state behind the calls of a function operator: memory it was given, operators it invoked, and
@@ -17120,17 +17740,16 @@ class OutputMaker {
   ~OutputMaker() = default;
 };
 
-// A graph that an operator of a library has the host run, made ready. `key` is its address in the
-// library.
+// A graph that an operator of functions has its program run, made ready. `key` is its address.
 class HostedGraph : public RefCounted {
  public:
   explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
   virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
   const opkit_graph* const key;
 };
-// Makes a graph ready. The loading of a library fills it.
+// Makes a graph ready.
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_graph* graph)>
-    g_make_hosted_graph{"a graph of a library", "opkit/plugin.hpp"};
+    g_make_hosted_graph{"run_graph", "opkit/partition.hpp"};
 
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and
@@ -17288,7 +17907,15 @@ inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
 
 struct OPKIT_IMAGE_LOCAL HostFunctions {
   static ResourceState& StateOf(const opkit_call* call) {
+    if (!call)
+      Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
     return *static_cast<ResourceState*>(call->context);
+  }
+  // For what a function of the host writes.
+  template <class T>
+  static void RequireRoom(const T* room, const char* what) {
+    if (!room || !IsAligned(room))
+      Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
   }
 
   // Throws the exception that was kept, if any.
@@ -17310,17 +17937,23 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void SetError(opkit_status, const char* text, uint64_t size) {
     HostError& now = CurrentHostError();
-    now.text.assign(text ? text : "", text ? size : 0);
+    now.text = TextOfSize(text, size);
     now.exception = nullptr;
   }
   static void AddError(const char* text, uint64_t size) {
-    if (text) CurrentHostError().text.append(text, size);
+    CurrentHostError().text += TextOfSize(text, size);
+  }
+  // The text; one whose size cannot be is read to its end.
+  static std::string_view TextOfSize(const char* text, uint64_t size) {
+    if (!text) return {};
+    return {text, size <= kMostTextBytes ? size : ::strnlen(text, kMostTextBytes)};
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
   static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      RequireRoom(memory, "alloc()");
       *memory = nullptr;
       if (bytes < 0)
         Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
@@ -17331,7 +17964,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
-    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
+        (rank > 0 && (!shape || !IsAligned(shape))))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
             " in operator ", state.op);
     return Shape(Dims(shape, static_cast<size_t>(rank)));
@@ -17367,6 +18001,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   // Copies as many members as the caller's version has.
   static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
+    RequireRoom(to, "a tensor");
+    if (!IsReadable(to, 0))
+      Throw(ErrorCode::kInvalidArgument, "the room for a tensor says ", to->size,
+            " bytes; fill in opkit_tensor.size with sizeof(opkit_tensor)");
     const uint64_t size = to->size < sizeof from ? to->size : sizeof from;
     std::memcpy(static_cast<void*>(to), &from, size);
     to->size = size;
@@ -17432,7 +18070,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
-    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(views, kTensorBytes)))
       Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -17469,6 +18107,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
       if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      const std::string name = TextOfAbi(op);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       const bool is_native = call->asynchronous && !state.launch;
       const NativeStreamFunction on_stream =
@@ -17476,8 +18115,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
       // The stream's thread runs it as on the CPU.
       const Device device = state.launch && state.asynchronous ? Device{} : state.device;
-      IntrusivePtr<InvokedOperator> invoked = Resolve(
-          state, op, ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device, call->stream);
+      IntrusivePtr<InvokedOperator> invoked =
+          Resolve(state, name.c_str(), ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device,
+                  call->stream);
       if (pending && !call->asynchronous && pending->pool.threads() > 1)
         RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
       else if (!call->asynchronous)
@@ -17527,7 +18167,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                   const opkit_attr* const* attrs, opkit_pending** handle) {
     IntrusivePtr<PendingInvoke> pending;
     const opkit_status made = AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "invoke_async() has no room for its handle");
+      RequireRoom(handle, "invoke_async()");
       *handle = nullptr;
       StateOf(call).RequireFunction("invoke_async");
       pending = MakeIntrusive<PendingInvoke>();
@@ -17561,9 +18201,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                uint64_t num_outputs, const opkit_tensor* outputs) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (!graph || !g_make_hosted_graph)
-        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
-              graph ? " of no library" : " of null");
+      if (!graph)
+        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op, " of null");
       if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
       const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
       const IntrusivePtr<HostedGraph> ready =
@@ -17579,28 +18218,39 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
-    WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
-             text ? text : "");
+    static_cast<void>(AnswerCaller([&] {
+      WriteLog(known ? static_cast<LogLevel>(level) : LogLevel::kError,
+               call ? StateOf(call).op : std::string(), TextOfAbi(text));
+    }));
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
+  static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
+  static std::string_view TextOfSpan(const char* name) {
+    return name ? std::string_view(name, ::strnlen(name, kMostTextBytes)) : std::string_view();
+  }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
+    if (!scope) return;
     new (static_cast<void*>(scope)) InvocationScope(
-        InvocationKind::kUserCode, [&] { return SpanNames{InternName(name ? name : "")}; });
+        InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
+    if (!scope) return;
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    *identity = ToAbi(CurrentInvocation());
+    if (identity) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(FromAbi(*identity)));
+    if (scope)
+      new (static_cast<void*>(scope)) InvocationScope(
+          InvocationScope::Adopt(identity ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
+      RequireRoom(completion, "defer()");
       *completion = nullptr;
       state.RequireFunction("defer()");
       if (!state.deferrable)
@@ -17620,14 +18270,67 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     });
   }
   static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
+    if (!completion) return;
     auto* handle = reinterpret_cast<IntrusivePtr<DeferredRun>*>(completion);
     const IntrusivePtr<DeferredRun> run = *handle;
     delete handle;
     if (status != OPKIT_OK)
-      run->failure = std::make_exception_ptr(
-          Error(CodeOfStatus(status), StrCat("operator ", run->op, " failed after it had returned",
-                                             text && *text ? ": " : "", text ? text : "")));
+      run->failure = std::make_exception_ptr(Error(
+          CodeOfStatus(status),
+          StrCat("operator ", run->op, " failed after it had returned", text && *text ? ": " : "",
+                 text ? std::string(text, ::strnlen(text, kMostTextBytes)) : std::string())));
     run->Arrive();
+  }
+
+  static int32_t HasOperator(const char* op) {
+    bool has = false;
+    static_cast<void>(AnswerCaller(
+        [&] { has = static_cast<bool>(OpRegistry::Global().FindSchema(TextOfAbi(op))); }));
+    return has;
+  }
+  static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
+    return AnswerCaller([&] {
+      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
+      const RegistryUse use;
+      const OperatorDef def = DefinitionOfAbi(*node);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      InferenceContext context(def, ins.infos(), outs.infos());
+      const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+      if (const std::string why = schema.Verify(def); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+      schema.Infer(context);
+      for (const auto& [infos, values] :
+           {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
+        ValuesOfAbi::StoreTypes(*infos, values);
+        ValuesOfAbi::StoreShapes(*infos, values);
+      }
+    });
+  }
+
+  static opkit_status Allocate(int32_t device_type, int32_t device_index, int64_t bytes,
+                               void** memory, void** owner) {
+    return AnswerCaller([&] {
+      RequireRoom(memory, "allocate()");
+      RequireRoom(owner, "allocate()");
+      *memory = *owner = nullptr;
+      if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ")");
+      Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
+      *memory = allocator.Allocate(bytes, device_index);
+      *owner = &allocator;
+    });
+  }
+  static void Deallocate(void* owner, void* memory, int64_t bytes) {
+    if (owner) static_cast<Allocator*>(owner)->Deallocate(memory, bytes);
+  }
+
+  static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
+  static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
+    if (!scope) return;
+    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
+    new (static_cast<void*>(scope)) InvocationScope(
+        is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
+          return SpanNames{NameOfSpan(name), NameOfSpan(node)};
+        });
   }
 
   static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
@@ -17655,7 +18358,13 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &AllocateOutput,
                                      &InvokeAsync,
                                      &Wait,
-                                     &RunGraph};
+                                     &RunGraph,
+                                     &HasOperator,
+                                     &Infer,
+                                     &Allocate,
+                                     &Deallocate,
+                                     &IsProfiling,
+                                     &SpanBegin};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
@@ -17677,50 +18386,6 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-
-// ---- opkit/core/layout_hooks.hpp
-// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
-// from it: where nothing registers a layout, that code does without the registry.
-#ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
-#define OPKIT_CORE_LAYOUT_HOOKS_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// All layouts but the standard one, and the direct converters between two of them.
-struct RegisteredLayout {
-  LayoutId id;
-  std::string name;
-  bool has_descriptors;
-  double ns_per_byte;
-};
-struct LayoutPair {
-  LayoutId from, to;
-  double ns_per_byte;
-};
-// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
-// nothing but the standard layout is registered.
-OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
-    kOtherLayout, kLayoutHeader};
-OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{
-    kOtherLayout, kLayoutHeader};
-OPKIT_IMAGE_LOCAL inline constinit Hook<LayoutId(std::string_view)> g_find_layout{kOtherLayout,
-                                                                                  kLayoutHeader};
-OPKIT_IMAGE_LOCAL inline constinit Hook<bool(LayoutId)> g_is_registered_layout{kOtherLayout,
-                                                                               kLayoutHeader};
-OPKIT_IMAGE_LOCAL inline constinit Hook<const char*(LayoutId)> g_layout_name_pointer{kOtherLayout,
-                                                                                     kLayoutHeader};
-OPKIT_IMAGE_LOCAL inline constinit Hook<int64_t(const Layout&, const Shape&, DType)> g_layout_bytes{
-    kOtherLayout, kLayoutHeader};
-OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_directly{
-    kOtherLayout, kLayoutHeader};
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
-                                                                         kLayoutHeader};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
 // ---- opkit/core/layout_registry.hpp
 // The layouts of the program besides the standard one: their names, what a tensor takes in them,
@@ -17835,6 +18500,7 @@ class FunctionHooks : public RefCounted {
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
   virtual void Cost(const OperatorDef& def, std::span<const TensorInfo> inputs,
                     std::span<const TensorInfo> outputs, OpCost& cost) = 0;
+  virtual std::vector<Tensor> TestInputs(DType dtype, uint64_t seed) = 0;
 };
 // A state whose runs are calls of a library's kernel, the `abi` of its device.
 class DirectState : public StatefulOp {
@@ -18200,8 +18866,11 @@ class FunctionStateHandle {
   bool has_direct() const { return direct_; }
   // Calls the state's C function.
   opkit_status CallDirect(const opkit_call* call) const { return direct_(direct_instance_, call); }
-  // The state; null without one, and after the operator that made it is destroyed.
-  IntrusivePtr<StatefulOp> op() const { return state_ ? state_->op : IntrusivePtr<StatefulOp>(); }
+  // Adds the state, if there is one, to `kept`, and the node that it may point into.
+  void KeepIn(RefCountedList& kept) const {
+    if (state_ && state_->op) kept.push_back(state_->op);
+    if (node_) kept.push_back(node_);
+  }
   OpStatus Run(const FunctionNode& node, std::span<const OpTensor> inputs,
                std::span<OpTensor> outputs, OpResource& resource) {
     if (!state_->op)
@@ -18229,8 +18898,11 @@ class FunctionStateHandle {
     state_->is_shared = true;
     shareable_ = state_.get();
   }
-  static IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
-    const OpContext context{node.op.device(), &node.op.def(), nullptr, node.op.config()};
+  // A library's hook makes a node of its own.
+  IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
+    if (node.record->library.empty()) node_ = MakeIntrusive<AbiNode>(node.op.def());
+    const OpContext context{node.op.device(), &node.op.def(), node_ ? &node_->node() : nullptr,
+                            node.op.config()};
     IntrusivePtr<StatefulOp> made;
     CallFunction(*node.record, "createOpState",
                  [&] { return node.functions.create_state(node.attrs, context, made); });
@@ -18249,6 +18921,7 @@ class FunctionStateHandle {
     blob->Emplace<FunctionStatePtr>(state_);
   }
 
+  IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
   FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
   // In place of the state's Run, from the second run on: the state takes note of the first.
@@ -18716,7 +19389,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
       use->late_runs.fetch_add(1, std::memory_order_relaxed);
       deferred.count = &use->late_runs;
     }
-    if (auto op = state_.op()) deferred.kept.push_back(op);
+    state_.KeepIn(deferred.kept);
   }
   // On a stream, work that was issued may still use the memory that the functions allocated.
   OPKIT_COLD void ReleaseMemory() noexcept {
@@ -18799,6 +19472,8 @@ FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& l
                                                ErrorCode code = ErrorCode::kInvalidArgument);
 // Refuses a name that is no short line of text. A null name passes.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+// Refuses a text that does not end. A null text passes.
+void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
 }  // namespace opkit
@@ -19215,6 +19890,10 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
     config.scratch_bytes = FunctionScratch(*record, pass, query.def, query.inputs);
     return std::vector<KernelConfig>{std::move(config)};
   };
+  if (kernel.proposes_layouts && device.fuse)
+    kernel.fuse = [record, place](const FusionQuery& query) {
+      return record->devices[place].fuse(query);
+    };
   UseOperatorCalls();
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
@@ -19256,6 +19935,10 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   if (record_->Has(OPKIT_OP_EFFECTS) && !record_->Has(OPKIT_OP_KEEPS_STATE)) HasEffects();
   if (record_->Has(OPKIT_OP_SUBGRAPH)) NeedsSubgraph();
   if (record_->abi.cost) Cost();
+  if (record_->abi.test_inputs)
+    schema_->TestInputs([record = record_](DType dtype, uint64_t seed) {
+      return HooksOf(*record)->TestInputs(dtype, seed);
+    });
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
   for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;
@@ -19396,7 +20079,8 @@ class ElfReader {
     Require(0, 20, "ELF header");
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(file_[i]); };
     const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // both 1 or 2
-    if (bits - 1u > 1u || order - 1u > 1u) Damaged("its ELF header has no known class");
+    if (bits < 1 || bits > 2 || order < 1 || order > 2)
+      Damaged("its ELF header has no known class");
     const int machine = order == ELFDATA2LSB ? byte(18) | byte(19) << 8 : byte(19) | byte(18) << 8;
     const std::string found = MachineName(machine, bits, order);
     const std::string ours = MachineName(kMachine ? kMachine : machine, kBits, kOrder);
@@ -19815,72 +20499,6 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
-// ---- opkit/graph/explanation.hpp
-// Explanation: which implementation runs each node of a plan, and why: the candidates in the order
-// of preference, what became of each, and the conversions between the layouts of neighbours.
-//
-//   std::puts(ToString(plan.Explain()).c_str());
-#ifndef OPKIT_GRAPH_EXPLANATION_HPP_
-#define OPKIT_GRAPH_EXPLANATION_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-struct Explanation {
-  struct Candidate {
-    std::string backend;
-    std::string device = {};  // "cuda"; empty for the CPU
-    std::string
-        place;       // where its kernel was registered, FILE:LINE; empty for one that is not there
-    int config = 0;  // among those that its kernel proposes
-    std::string layouts;       // "NHWC, standard -> NHWC"; empty where all are the standard one
-    double cost_ns = -1;       // as the kernel estimates it; negative: it does not
-    double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
-    std::string why_not;       // empty for the one that was chosen
-  };
-  struct Node;
-  // A graph that a node runs and that is planned with it.
-  struct Body {
-    std::string name;  // "then_branch"
-    std::vector<Node> nodes;
-  };
-  struct Node {
-    std::string name;  // its first output
-    std::string text;  // "Conv 'c1' (X, W) -> (P)"
-    // The nodes that the kernel of the first computes together, as the plan's graph has them; empty
-    // where it computes its own alone. The candidates are those of the first.
-    std::vector<std::string> parts = {};
-    std::vector<Candidate> candidates;
-    int chosen = -1;     // in `candidates`; -1 for a converter
-    int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
-    // Of a converter: the layouts or devices, the bytes that it reads and writes, an estimate of
-    // its time where there is one.
-    std::string from = {}, to = {};
-    int64_t bytes = 0;
-    double ns = 0;
-    std::vector<Body> bodies = {};
-
-    bool is_converter() const { return chosen < 0; }
-  };
-  std::vector<Node> nodes;  // in the order in which they run
-  // Of a run: conversions between layouts, and copies between devices.
-  int converters = 0;
-  int64_t converted_bytes = 0;
-  int copies = 0;
-  int64_t copied_bytes = 0;
-  // Constants that the plan has in another layout or on another device: Compile has made them, and
-  // runs do not.
-  int converted_constants = 0;
-};
-
-std::string ToString(const Explanation& explanation);
-// {"nodes": [{"name", "text", "parts", "chosen", "candidates": [{"backend", …}]} or {"name",
-// "from", "to", "bytes", "ns"}, …]}; a node that runs graphs has "bodies": [{"name", "nodes"}, …].
-std::string ToJson(const Explanation& explanation);
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_EXPLANATION_HPP_
-
 // ---- opkit/graph/graph.hpp
 // Graph: operator definitions over named values, with inputs, constants and outputs. Plain data
 // that is built, loaded and rewritten by passes; Compile turns it into a plan, which runs.
@@ -20024,6 +20642,56 @@ class Graph {
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_HPP_
+
+// ---- opkit/graph/carried_graph.hpp
+// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
+// nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether two nodes compute the same, regardless of their names, inputs and outputs.
+bool SameOperation(const OperatorDef& a, const OperatorDef& b);
+
+// The inference and the gradient of a node that runs the one graph that it carries. MakeSubgraph
+// and AddGradients fill this in, the latter also in the compiled runtime when it is loaded, so that
+// a header-only program that calls neither does not compile them. Relaxed: they are functions,
+// which refer to nothing that a thread has written.
+struct CarriedGraphRules {
+  using Infer = void(const Graph& graph, InferenceContext& context);
+  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
+                            const std::vector<GradientValue>& g_output, GradientNames& names,
+                            GradientOpsMeta& meta);
+  std::atomic<Infer*> infer{nullptr};
+  std::atomic<MakeGradient*> make_gradient{nullptr};
+};
+OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
+
+// A subgraph that is a Graph. MakeSubgraph makes one.
+class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
+ public:
+  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
+  // A subgraph of the same class with these contents.
+  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
+  const Graph graph;
+};
+
+}  // namespace detail
+
+// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
+// and tensors to the bit.
+bool SameGraph(const Graph& a, const Graph& b);
+
+// The graph inside a carried subgraph; null when it is something else than a Graph.
+const Graph* GraphOf(const SubgraphBase& subgraph);
+// The node's subgraph of that name, null where it has none. It belongs to `def` and its copies.
+const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
 // ---- opkit/graph/graph_view.hpp
 // GraphView: which node makes each value and which nodes read it, which node waits for which, and
@@ -20183,13 +20851,263 @@ class GraphTypes {
 // sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
 // that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and the errors
 // of the operators' own functions. Nothing is learned from a node whose operator is not registered,
-// where those are allowed.
+// where those are allowed. In a library, the operators of its program are asked as well.
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
+// ---- opkit/graph/subgraph.hpp
+// MakeSubgraph: puts a graph inside a node (the branches of If, the body of Subgraph).
+#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_SUBGRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A subgraph sees nothing of the graph around it: its node reads every value that it needs and
+// hands it in as an input of the subgraph, in the way that the operator documents.
+//
+//   OperatorDef("If").Input("condition").Input("X").Output("Y")
+//       .Subgraph("then_branch", MakeSubgraph(then_branch))
+//       .Subgraph("else_branch", MakeSubgraph(else_branch))
+detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
+
+// ---- opkit/graph/abi_graph.hpp
+// Graphs, as opkit_abi.h passes them to a library or to an operator of functions, by themselves and
+// carried by nodes. For definitions.
+#ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
+#define OPKIT_GRAPH_ABI_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+
+// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: what
+// the graph declares of its inputs.
+struct AbiGraph : RefCounted {
+  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
+                    const GraphTypes* types = nullptr)
+      : name(std::move(graph_name)), order(graph_view.order()) {
+    const Graph& graph = graph_view.graph();
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      values.push_back(constant.value);
+    }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = values.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = (*constants->data())->tensors;
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+    if (types)
+      for (int value = 0; value < graph_view.num_values(); ++value)
+        AddType(graph_view.name(value), (*types)[value]);
+    else
+      for (const GraphInput& input : graph.inputs()) AddType(input.name, input.info);
+    ShowTypes();
+  }
+
+  std::string name;
+  std::vector<int> order;  // the graph's number of each node here
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  IntrusivePtr<AbiAttributes> constants;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+
+ private:
+  void AddType(const std::string& value, TensorInfo info) {
+    if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
+    value_names_.push_back(value);
+    infos_.push_back(std::move(info));
+  }
+  void ShowTypes() {
+    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
+    values_.emplace(infos_, symbols_);
+    for (size_t i = 0; i < infos_.size(); ++i)
+      if (infos_[i].constant) values_->SetConstant(i, *infos_[i].constant);
+    view.num_values = value_pointers_.size();
+    view.value_names = value_pointers_.data();
+    view.values = values_->data();
+  }
+
+  std::vector<std::string> symbols_, value_names_;
+  std::vector<TensorInfo> infos_;
+  std::vector<const char*> value_pointers_;
+  std::optional<AbiValues> values_;
+};
+
+inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
+                         std::vector<const opkit_graph*>& pointers) {
+  for (const NamedSubgraph& item : def.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      const GraphView view(*graph);
+      GraphTypes types(view);  // what it declares; the rest depends on the values around it
+      for (size_t i = 0; i < graph->inputs().size(); ++i)
+        types[static_cast<int>(i)] = graph->inputs()[i].info;
+      auto added = MakeIntrusive<AbiGraph>(view, item.name, &types);
+      pointers.push_back(&added->view);
+      graphs.push_back(std::move(added));
+    }
+}
+
+// The value of a constant that an opkit_graph hands over.
+using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
+inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
+  Tensor copy;
+  copy.CopyFrom(TensorOfView(view));
+  return copy;
+}
+// The graph, with the types of its inputs: those of the graph that it came from, or those that are
+// told. Error (kInvalidArgument) for a struct that is no graph.
+inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+                        const Graph* origin = nullptr) {
+  if (!IsReadable(&from, kGraphBytes))
+    Throw(ErrorCode::kInvalidArgument, "a graph is shorter than version 1.0's");
+  const std::string what = TextOfAbi(from.name);
+  Graph graph;
+  std::map<std::string, const opkit_value*> known;
+  if (OPKIT_ABI_HAS(&from, values) && from.num_values > 0) {
+    if (!IsReadable(from.values, kValueBytes))
+      Throw(ErrorCode::kInvalidArgument, "the values of graph ", what,
+            " are null or shorter than version 1.0's");
+    uint64_t i = 0;
+    for (std::string& value :
+         NamesOfAbi(from.value_names, from.num_values, "graph values", kMostNodes))
+      known.emplace(std::move(value), opkit_value_at(const_cast<opkit_value*>(from.values), i++));
+  }
+  for (const std::string& input :
+       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
+    const auto value = known.find(input);
+    TensorInfo info;
+    if (value != known.end()) info = InfoOfAbi(*value->second);
+    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    graph.AddInput(input, info.dtype, info.shape, info.device);
+  }
+  const auto constants =
+      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
+  if (!IsAligned(from.constants))
+    Throw(ErrorCode::kInvalidArgument, "the constants of graph ", what, " are not aligned");
+  for (size_t i = 0; i < constants.size(); ++i) {
+    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
+        !problem.empty())
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
+            problem);
+    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
+  }
+  if (from.num_nodes > kMostNodes ||
+      (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
+    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
+          from.nodes ? "" : ", which are null");
+  for (uint64_t i = 0; i < from.num_nodes; ++i) {
+    if (!from.nodes[i])
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
+    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
+  }
+  for (std::string& output :
+       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
+    graph.AddOutput(std::move(output));
+  return graph;
+}
+
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
+}
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
+    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
+
+// ---- opkit/graph/explanation.hpp
+// Explanation: which implementation runs each node of a plan, and why: the candidates in the order
+// of preference, what became of each, and the conversions between the layouts of neighbours.
+//
+//   std::puts(ToString(plan.Explain()).c_str());
+#ifndef OPKIT_GRAPH_EXPLANATION_HPP_
+#define OPKIT_GRAPH_EXPLANATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct Explanation {
+  struct Candidate {
+    std::string backend;
+    std::string device = {};  // "cuda"; empty for the CPU
+    std::string
+        place;       // where its kernel was registered, FILE:LINE; empty for one that is not there
+    int config = 0;  // among those that its kernel proposes
+    std::string layouts;       // "NHWC, standard -> NHWC"; empty where all are the standard one
+    double cost_ns = -1;       // as the kernel estimates it; negative: it does not
+    double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
+    std::string why_not;       // empty for the one that was chosen
+  };
+  struct Node;
+  // A graph that a node runs and that is planned with it.
+  struct Body {
+    std::string name;  // "then_branch"
+    std::vector<Node> nodes;
+  };
+  struct Node {
+    std::string name;  // its first output
+    std::string text;  // "Conv 'c1' (X, W) -> (P)"
+    // The nodes that the kernel of the first computes together, as the plan's graph has them; empty
+    // where it computes its own alone. The candidates are those of the first.
+    std::vector<std::string> parts = {};
+    std::vector<Candidate> candidates;
+    int chosen = -1;     // in `candidates`; -1 for a converter
+    int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
+    // Of a converter: the layouts or devices, the bytes that it reads and writes, an estimate of
+    // its time where there is one.
+    std::string from = {}, to = {};
+    int64_t bytes = 0;
+    double ns = 0;
+    std::vector<Body> bodies = {};
+
+    bool is_converter() const { return chosen < 0; }
+  };
+  std::vector<Node> nodes;  // in the order in which they run
+  // Of a run: conversions between layouts, and copies between devices.
+  int converters = 0;
+  int64_t converted_bytes = 0;
+  int copies = 0;
+  int64_t copied_bytes = 0;
+  // Constants that the plan has in another layout or on another device: Compile has made them, and
+  // runs do not.
+  int converted_constants = 0;
+};
+
+std::string ToString(const Explanation& explanation);
+// {"nodes": [{"name", "text", "parts", "chosen", "candidates": [{"backend", …}]} or {"name",
+// "from", "to", "bytes", "ns"}, …]}; a node that runs graphs has "bodies": [{"name", "nodes"}, …].
+std::string ToJson(const Explanation& explanation);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_EXPLANATION_HPP_
 
 // ---- opkit/engine/schedule/replay_mode.hpp
 // ReplayMode: the three ways of running a Schedule. One is chosen by an estimate, from the graph's
@@ -20430,56 +21348,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_REQUEST_HPP_
-
-// ---- opkit/graph/carried_graph.hpp
-// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
-// nodes that carry graphs are compared.
-#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Whether two nodes compute the same, regardless of their names, inputs and outputs.
-bool SameOperation(const OperatorDef& a, const OperatorDef& b);
-
-// The inference and the gradient of a node that runs the one graph that it carries. MakeSubgraph
-// and AddGradients fill this in, the latter also in the compiled runtime when it is loaded, so that
-// a header-only program that calls neither does not compile them. Relaxed: they are functions,
-// which refer to nothing that a thread has written.
-struct CarriedGraphRules {
-  using Infer = void(const Graph& graph, InferenceContext& context);
-  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
-                            const std::vector<GradientValue>& g_output, GradientNames& names,
-                            GradientOpsMeta& meta);
-  std::atomic<Infer*> infer{nullptr};
-  std::atomic<MakeGradient*> make_gradient{nullptr};
-};
-OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
-
-// A subgraph that is a Graph. MakeSubgraph makes one.
-class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
- public:
-  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
-  // A subgraph of the same class with these contents.
-  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
-  const Graph graph;
-};
-
-}  // namespace detail
-
-// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
-// and tensors to the bit.
-bool SameGraph(const Graph& a, const Graph& b);
-
-// The graph inside a carried subgraph; null when it is something else than a Graph.
-const Graph* GraphOf(const SubgraphBase& subgraph);
-// The node's subgraph of that name, null where it has none. It belongs to `def` and its copies.
-const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
 // ---- opkit/graph/passes/common_subexpressions.hpp
 // MergeCommonSubexpressions: keeps one of several nodes that compute the same from the same values.
@@ -20922,370 +21790,11 @@ class Executor : public Observable<Executor> {
 
 #endif  // OPKIT_GRAPH_EXECUTOR_HPP_
 
-// ---- opkit/graph/subgraph.hpp
-// MakeSubgraph: puts a graph inside a node (the branches of If, the body of Subgraph).
-#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
-#define OPKIT_GRAPH_SUBGRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A subgraph sees nothing of the graph around it: its node reads every value that it needs and
-// hands it in as an input of the subgraph, in the way that the operator documents.
-//
-//   OperatorDef("If").Input("condition").Input("X").Output("Y")
-//       .Subgraph("then_branch", MakeSubgraph(then_branch))
-//       .Subgraph("else_branch", MakeSubgraph(else_branch))
-detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
-
-// ---- opkit/plugin/load/abi_node.hpp
-// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
-// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
-// pointers, and copies one.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
-                                             std::vector<const opkit_graph*>&)>
-    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
-OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
-    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
-
-inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
-
-// An opkit_node, and the data that it points to.
-class AbiNode : public RefCounted {
- public:
-  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
-    Point(def_.inputs(), inputs_);
-    Point(def_.outputs(), outputs_);
-    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
-    node_.size = sizeof node_;
-    node_.op = def_.type().c_str();
-    node_.name = def_.name().c_str();
-    node_.device_type = static_cast<int32_t>(def_.device().type);
-    node_.device_index = def_.device().index;
-    node_.num_inputs = inputs_.size();
-    node_.inputs = inputs_.data();
-    node_.num_outputs = outputs_.size();
-    node_.outputs = outputs_.data();
-    node_.num_attrs = attributes_.size();
-    node_.attrs = attributes_.data();
-    node_.num_graphs = graph_pointers_.size();
-    node_.graphs = graph_pointers_.data();
-    Point(def_.control_inputs(), control_inputs_);
-    node_.num_control_inputs = control_inputs_.size();
-    node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
-    node_.is_gradient = def_.is_gradient_op();
-  }
-  const opkit_node& node() const { return node_; }
-
- private:
-  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
-    for (const std::string& name : names) pointers.push_back(name.c_str());
-  }
-
-  const OperatorDef def_;
-  AbiAttributes attributes_;
-  std::vector<const char*> inputs_, outputs_, control_inputs_;
-  RefCountedList graphs_;  // of AbiGraph
-  std::vector<const opkit_graph*> graph_pointers_;
-  opkit_node node_{};
-};
-
-// Knowledge of values as an array of opkit_value, which a library refines.
-class AbiValues {
- public:
-  // Symbols have a number each in `symbols`, which inputs and outputs share.
-  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
-      : symbols_(symbols), values_(infos.size()) {
-    for (size_t i = 0; i < infos.size(); ++i) {
-      const TensorInfo& info = infos[i];
-      opkit_value& value = values_[i];
-      value.size = sizeof value;
-      value.present = 1;
-      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
-      value.rank = -1;
-      if (!info.layout.descriptor && g_layout_name_pointer)
-        value.layout = g_layout_name_pointer(info.layout.id);
-      if (!info.shape.has_rank()) continue;
-      if (info.shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
-              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
-      value.rank = info.shape.rank();
-      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
-    }
-  }
-  AbiValues(const AbiValues&) = delete;
-
-  opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
-  void SetConstant(size_t i, const Tensor& tensor) {
-    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
-    values_[i].constant = (*constants_.back()->data())->tensors[0];
-  }
-  DType dtype(size_t i, const char* what) const {
-    const int32_t dtype = values_[i].dtype;
-    if (dtype < -1 || dtype >= kNumDTypes)
-      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
-            ", which does not exist");
-    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
-  }
-  SymbolicShape shape(size_t i, const char* what) const {
-    const opkit_value& value = values_[i];
-    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
-    if (value.rank < 0) return {};
-    std::vector<Dim> dims;
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = value.dims[axis];
-      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
-      if (extent < -1 && symbol >= symbols_.size())
-        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
-              what, " ", i, "; -1 is unknown");
-      dims.push_back(extent >= 0    ? Dim(extent)
-                     : extent == -1 ? Dim()
-                                    : Sym(symbols_[Index(symbol)]));
-    }
-    return SymbolicShape(std::move(dims));
-  }
-
- private:
-  int64_t Number(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    if (!dim.is_symbol()) return -1;
-    for (size_t i = 0; i < symbols_.size(); ++i)
-      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
-    symbols_.push_back(dim.symbol());
-    return -1 - static_cast<int64_t>(symbols_.size());
-  }
-
-  std::vector<std::string>& symbols_;
-  std::vector<opkit_value> values_;
-  std::vector<IntrusivePtr<AbiAttributes>> constants_;
-};
-
-// Names that a library hands over.
-inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
-                                           const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && !names))
-    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
-          names ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i)
-    if (!names[i])
-      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
-  return {names, names + count};
-}
-
-// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for a struct that is no node.
-inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && !node.graphs))
-    Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
-          "too many");
-  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
-                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
-                  ArgumentsOfAbi(node.attrs, node.num_attrs));
-  if (node.name) def.Name(node.name);
-  if (OPKIT_ABI_HAS(&node, is_gradient)) {
-    for (std::string& name :
-         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
-      def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(node.backend);
-    def.IsGradientOp(node.is_gradient != 0);
-  }
-  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
-  for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
-      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
-            " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
-  }
-  return def;
-}
-
-// A dtype and shape as the other side knows them. Symbols have names by their numbers.
-inline TensorInfo InfoOfAbi(const opkit_value& value) {
-  TensorInfo info;
-  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
-  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
-  std::vector<Dim> dims;
-  for (int axis = 0; axis < value.rank; ++axis) {
-    const int64_t extent = value.dims[axis];
-    dims.push_back(extent >= 0    ? Dim(extent)
-                   : extent == -1 ? Dim()
-                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
-  }
-  info.shape = SymbolicShape(std::move(dims));
-  return info;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-
-// ---- opkit/plugin/load/abi_graph.hpp
-// Graphs, as opkit_abi.h passes them to a library, by themselves and carried by nodes. For the
-// definitions of plugin/.
-#ifndef OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
-#define OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
-
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: they
-// do not cross.
-struct AbiGraph : RefCounted {
-  explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
-                    const GraphTypes* types = nullptr)
-      : name(std::move(graph_name)), order(graph_view.order()) {
-    const Graph& graph = graph_view.graph();
-    for (const auto& input : graph.inputs()) names.push_back(input.name);
-    const size_t num_inputs = names.size();
-    for (const std::string& output : graph.outputs()) names.push_back(output);
-    const size_t num_outputs = names.size() - num_inputs;
-    std::vector<Tensor> values;
-    for (const auto& constant : graph.constants()) {
-      names.push_back(constant.name);
-      values.push_back(constant.value);
-    }
-    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
-    for (const std::string& text : names) pointers.push_back(text.c_str());
-    for (int node : order) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
-    for (const auto& node : nodes) node_pointers.push_back(&node->node());
-    view.size = sizeof view;
-    view.name = name.c_str();
-    view.num_inputs = num_inputs;
-    view.inputs = pointers.data();
-    view.num_outputs = num_outputs;
-    view.outputs = pointers.data() + num_inputs;
-    view.num_constants = values.size();
-    view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = (*constants->data())->tensors;
-    view.num_nodes = node_pointers.size();
-    view.nodes = node_pointers.data();
-    if (types) AddTypes(graph_view, *types);
-  }
-
-  std::string name;
-  std::vector<int> order;  // the graph's number of each node here
-  std::vector<std::string> names;
-  std::vector<const char*> pointers;
-  IntrusivePtr<AbiAttributes> constants;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
-  std::vector<const opkit_node*> node_pointers;
-  opkit_graph view{};
-
- private:
-  void AddTypes(const GraphView& graph_view, const GraphTypes& types) {
-    std::vector<TensorInfo> infos;
-    for (int value = 0; value < graph_view.num_values(); ++value) {
-      value_names_.push_back(graph_view.name(value));
-      TensorInfo& info = infos.emplace_back(types[value]);
-      if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK) info.shape = {};
-    }
-    for (const std::string& text : value_names_) value_pointers_.push_back(text.c_str());
-    values_.emplace(infos, symbols_);
-    for (size_t i = 0; i < infos.size(); ++i)
-      if (infos[i].constant) values_->SetConstant(i, *infos[i].constant);
-    view.num_values = value_pointers_.size();
-    view.value_names = value_pointers_.data();
-    view.values = values_->data();
-  }
-
-  std::vector<std::string> symbols_, value_names_;
-  std::vector<const char*> value_pointers_;
-  std::optional<AbiValues> values_;
-};
-
-inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
-                         std::vector<const opkit_graph*>& pointers) {
-  for (const NamedSubgraph& item : def.subgraphs())
-    if (const Graph* graph = GraphOf(*item.graph)) {
-      auto added = MakeIntrusive<AbiGraph>(GraphView(*graph), item.name);
-      pointers.push_back(&added->view);
-      graphs.push_back(std::move(added));
-    }
-}
-
-// The value of a constant that an opkit_graph hands over.
-using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
-inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
-  Tensor copy;
-  copy.CopyFrom(TensorOfView(view));
-  return copy;
-}
-// The graph, with the types of its inputs: those of the graph that it came from, or those that are
-// told. Error (kInvalidArgument) for a struct that is no graph.
-inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
-                        const Graph* origin = nullptr) {
-  const char* const what = from.name ? from.name : "";
-  if (from.size < kGraphBytes)
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " is shorter than version 1.0's");
-  Graph graph;
-  std::map<std::string_view, const opkit_value*> known;
-  if (OPKIT_ABI_HAS(&from, values) && from.value_names && from.values)
-    for (uint64_t i = 0; i < from.num_values; ++i)
-      known.emplace(from.value_names[i], opkit_value_at(const_cast<opkit_value*>(from.values), i));
-  for (const std::string& input :
-       NamesOfAbi(from.inputs, from.num_inputs, "graph inputs", kMostNodes)) {
-    const auto value = known.find(input);
-    TensorInfo info;
-    if (value != known.end()) info = InfoOfAbi(*value->second);
-    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
-    graph.AddInput(input, info.dtype, info.shape, info.device);
-  }
-  const auto constants =
-      NamesOfAbi(from.constant_names, from.num_constants, "graph constants", kMostNodes);
-  for (size_t i = 0; i < constants.size(); ++i) {
-    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
-        !problem.empty())
-      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", what, " ",
-            problem);
-    graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
-  }
-  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !from.nodes))
-    Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
-          from.nodes ? "" : ", which are null");
-  for (uint64_t i = 0; i < from.num_nodes; ++i) {
-    if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
-    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
-  }
-  for (std::string& output :
-       NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
-    graph.AddOutput(std::move(output));
-  return graph;
-}
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
-}
-
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
-    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LOAD_ABI_GRAPH_HPP_
-
-// ---- opkit/plugin/load/hosted_graph.hpp
-// The graphs that operators of libraries have the host run. For the definitions of library.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_HOSTED_GRAPH_HPP_
-#define OPKIT_PLUGIN_LOAD_HOSTED_GRAPH_HPP_
+// ---- opkit/graph/hosted_graph.hpp
+// The graphs that operators of functions have their program run (OpResource::run_graph). For
+// definitions: those of partitioners and of libraries include it.
+#ifndef OPKIT_GRAPH_HOSTED_GRAPH_HPP_
+#define OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -21329,16 +21838,17 @@ class PlannedHostedGraph final : public HostedGraph {
   Executor executor_;
 };
 
-inline void ServeHostedGraphs() {
-  g_make_hosted_graph.Fill([](const opkit_graph* graph) -> IntrusivePtr<HostedGraph> {
-    return MakeIntrusive<PlannedHostedGraph>(graph);
-  });
+inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
+  return MakeIntrusive<PlannedHostedGraph>(graph);
 }
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kFillsMakeHostedGraph =
+    g_make_hosted_graph.Fill(&MakeHostedGraph);
 
 }  // namespace detail
+
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LOAD_HOSTED_GRAPH_HPP_
+#endif  // OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 
 // ---- opkit/core/channels_last.hpp
 // ChannelsLast: the layout "NHWC", in which the channels of a tensor [N, C, ...] lie together.
@@ -21829,6 +22339,26 @@ class LibraryHooks final : public FunctionHooks {
     cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
   }
 
+  std::vector<Tensor> TestInputs(DType dtype, uint64_t seed) override {
+    std::vector<Tensor> made;
+    opkit_test_inputs answer{};
+    answer.size = sizeof answer;
+    answer.context = &made;
+    answer.add = [](const opkit_test_inputs* inputs, const opkit_tensor* tensor) {
+      return AnswerCaller([&] {
+        if (!inputs) Throw(ErrorCode::kInvalidArgument, "test inputs are added to nothing");
+        if (const std::string problem = ProblemOfView(tensor); !problem.empty())
+          Throw(ErrorCode::kInvalidArgument, "a test input ", problem);
+        auto& all = *static_cast<std::vector<Tensor>*>(inputs->context);
+        all.emplace_back().CopyFrom(TensorOfView(*tensor));
+      });
+    };
+    CallLibrary("the test inputs", name_, image_->name, [&] {
+      return functions_.test_inputs(op_, static_cast<int32_t>(dtype), seed, &answer);
+    });
+    return made;
+  }
+
  private:
   static constexpr int32_t kMostValues = 65535;  // a node names them one by one
 
@@ -21877,8 +22407,8 @@ class LibraryProposals {
  private:
   static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
     return AnswerCaller([&] {
+      if (!proposals || !config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
       auto& self = *static_cast<LibraryProposals*>(proposals->context);
-      if (!config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
       try {
         self.configs_.push_back(ConfigOfAbi(*config, self.inputs_, self.outputs_));
       } catch (Error& error) {
@@ -21896,6 +22426,83 @@ class LibraryProposals {
   const size_t inputs_, outputs_;
   std::vector<KernelConfig> configs_;
   opkit_proposals view_{};
+};
+
+// A question to a kernel of a library, whether it takes the next node in, and its answer.
+class OPKIT_IMAGE_LOCAL LibraryFusion {
+ public:
+  // One whose neighbour's configuration cannot cross takes nothing in.
+  static std::optional<FusedNode> Ask(const LibraryImage& image, const opkit_kernel* original,
+                                      const opkit_kernel& kernel, const FusionQuery& query) {
+    std::optional<LibraryFusion> fusion;
+    try {
+      fusion.emplace(query);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported) throw;
+      return std::nullopt;
+    }
+    CallLibrary("fuse", query.node.def.type(), image.name,
+                [&] { return kernel.fuse(original, &fusion->view_); });
+    return std::move(fusion->answer_);
+  }
+  explicit LibraryFusion(const FusionQuery& query)
+      : node_(query.node),
+        next_(query.next),
+        config_(Config(query.node, query.config)),
+        next_config_(Config(query.next, query.next_config)) {
+    view_.size = sizeof view_;
+    view_.context = this;
+    view_.node = &node_.node.node();
+    view_.inputs = node_.inputs.data();
+    view_.outputs = node_.outputs.data();
+    view_.config = &config_->config();
+    view_.next = &next_.node.node();
+    view_.next_inputs = next_.inputs.data();
+    view_.next_outputs = next_.outputs.data();
+    view_.next_config = &next_config_->config();
+    view_.read = query.read;
+    view_.fuse = &Fuse;
+  }
+  LibraryFusion(const LibraryFusion&) = delete;
+
+ private:
+  struct Side {
+    explicit Side(const KernelQuery& query)
+        : node(query.def), inputs(query.inputs, symbols), outputs(query.outputs, symbols) {
+      for (size_t i = 0; i < query.inputs.size(); ++i) {
+        if (query.def.inputs()[i].empty()) inputs[i].present = 0;
+        if (query.inputs[i].constant) inputs.SetConstant(i, *query.inputs[i].constant);
+      }
+    }
+    const AbiNode node;
+    std::vector<std::string> symbols;
+    AbiValues inputs, outputs;
+  };
+  static std::unique_ptr<AbiConfig> Config(const KernelQuery& query, const KernelConfig& config) {
+    return std::make_unique<AbiConfig>(config, query.def.inputs().size(),
+                                       query.def.outputs().size());
+  }
+  static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
+                           const opkit_config* config) {
+    return AnswerCaller([&] {
+      if (!fusion || !node || !config)
+        Throw(ErrorCode::kInvalidArgument, "a node or a configuration is null");
+      auto& self = *static_cast<LibraryFusion*>(fusion->context);
+      OperatorDef def = DefinitionOfAbi(*node);
+      if (std::string_view(self.view_.next->outputs[0]) !=
+              (def.outputs().empty() ? "" : def.outputs()[0]) ||
+          def.outputs().size() != 1)
+        Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
+              ", expected the output of the next one, '", self.view_.next->outputs[0], "'");
+      KernelConfig chosen = ConfigOfAbi(*config, def.inputs().size(), def.outputs().size());
+      self.answer_ = FusedNode{std::move(def), std::move(chosen)};
+    });
+  }
+
+  Side node_, next_;
+  const std::unique_ptr<AbiConfig> config_, next_config_;
+  std::optional<FusedNode> answer_;
+  opkit_fusion view_{};
 };
 
 // One operator of a library's kernel, `original`, of which `kernel` is a copy.
@@ -21961,6 +22568,8 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   record.library = image->name;
   record.library_name = image->announced;
   if (const char* version = image->library->version) record.library_version = version;
+  if (OPKIT_ABI_HAS(image->library, own_version) && image->library->own_version)
+    record.library_version = image->library->own_version;
   record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
   for (size_t k = 0; k < record.devices.size(); ++k) {
     FunctionDevice& device = record.devices[k];
@@ -21976,6 +22585,10 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
     device.propose = [image, original = op.kernels[k],
                       kernel = device.abi](const KernelQuery& query) {
       return LibraryProposals(*image, query).Ask(original, kernel, query);
+    };
+    if (!device.abi.fuse) continue;
+    device.fuse = [image, original = op.kernels[k], kernel = device.abi](const FusionQuery& query) {
+      return LibraryFusion::Ask(*image, original, kernel, query);
     };
   }
 }
@@ -22009,6 +22622,7 @@ class LibraryGradientCall {
 
  private:
   static LibraryGradientCall& Of(const opkit_gradient* gradient) {
+    if (!gradient) Throw(ErrorCode::kInvalidArgument, "a function of a gradient is given none");
     return *static_cast<LibraryGradientCall*>(gradient->context);
   }
   static const char* NewName(const opkit_gradient* gradient, const char* value,
@@ -22016,14 +22630,16 @@ class LibraryGradientCall {
     const char* name = nullptr;
     static_cast<void>(AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
-      name = self.kept_.emplace_back(self.Name(value, suffix)).c_str();
+      if (!value || !*value)
+        Throw(ErrorCode::kInvalidArgument, "new_name() is not told of which value");
+      name = self.kept_.emplace_back(self.Name(TextOfAbi(value), TextOfAbi(suffix))).c_str();
     }));
     return name;
   }
   // As GradientMakerBase::GI names: a value's second gradient, and one whose name comes in already
   // (in place), get names of their own.
-  std::string Name(const std::string& value, const char* suffix) {
-    if (suffix && *suffix) return names_.Fresh(value, suffix);
+  std::string Name(const std::string& value, const std::string& suffix) {
+    if (!suffix.empty()) return names_.Fresh(value, suffix);
     const std::string& name = names_.Of(value);
     const bool taken = std::ranges::count(g_output_, name, &GradientValue::dense) > 0 ||
                        std::ranges::count(kept_, name) > 0;
@@ -22051,9 +22667,8 @@ class LibraryGradientCall {
       if (input >= all.size())
         Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
               all.size());
-      const auto text = [](const char* name) { return std::string(name ? name : ""); };
-      all[input] = dense && *dense ? GradientValue(text(dense))
-                                   : GradientValue::Sparse(text(indices), text(values));
+      all[input] = dense && *dense ? GradientValue(TextOfAbi(dense))
+                                   : GradientValue::Sparse(TextOfAbi(indices), TextOfAbi(values));
     });
   }
 
@@ -22116,18 +22731,20 @@ inline std::string PartName(const LoadedLibrary& loaded, const char* name, const
   return name;
 }
 
-// Calls add(loaded, part) for each, whose members are those of version 1.3 at least.
+// Calls add(loaded, part) for each, whose members are those of its struct's first version at least.
 template <class Struct>
 void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
               void (*add)(LoadedLibrary&, const Struct&)) {
   const std::string& library = loaded.image->name;
-  if (count > kMostParts || (count > 0 && !all))
+  if (count > kMostParts || (count > 0 && (!all || !IsAligned(all))))
     RefuseDescription(
         library, StrCat("has ", count, " descriptions of a ", what, all ? "" : ", which are null"));
   for (uint64_t i = 0; i < count; ++i) {
-    if (!all[i] || !OPKIT_ABI_HAS(all[i], author))
+    if (!IsReadable(all[i], offsetof(Struct, author) + sizeof(void*)))
       RefuseDescription(library, StrCat("has a ", what, " at ", i,
-                                        " that is null or shorter than version 1.3's"));
+                                        " that is null or shorter than its first version"));
+    if constexpr (requires { all[i]->file; })
+      CheckLibraryTextEnds(library, all[i]->file, "the name of a file");
     if constexpr (requires { all[i]->name; }) PartName(loaded, all[i]->name, what);
     add(loaded, *all[i]);
   }
@@ -22344,7 +22961,8 @@ class LibraryLayouts {
                 " bytes for ", dtype, shape);
         return bytes;
       };
-    if (layout.ns_per_byte > 0) definition.ns_per_byte = layout.ns_per_byte;
+    if (layout.ns_per_byte > 0 && __builtin_isfinite(layout.ns_per_byte))
+      definition.ns_per_byte = layout.ns_per_byte;
     loaded.layouts.push_back(RegisterLayout(std::move(definition)));
   }
   // Where it leads from or to one of these layouts of the library's: between layouts of others
@@ -22364,7 +22982,9 @@ class LibraryLayouts {
               library, StrCat(converter.from, " to ", converter.to), source, target,
               [&](auto* in, auto* out) { return converter.convert(&converter, in, out); });
         },
-        converter.ns_per_byte > 0 ? converter.ns_per_byte : 0.25);
+        converter.ns_per_byte > 0 && __builtin_isfinite(converter.ns_per_byte)
+            ? converter.ns_per_byte
+            : 0.25);
   }
 
   static void AddDevice(LoadedLibrary& loaded, const opkit_device& device) {
@@ -23205,7 +23825,18 @@ class LibraryPartitionWork final : public PartitionWork {
     AskLibrary(image_->name, call, function, " of partitioner ", partitioner_->name);
   }
   static LibraryPartitionWork& Of(const opkit_partition* partition) {
+    if (!partition) Throw(ErrorCode::kInvalidArgument, "a function of a partition is given none");
     return *static_cast<LibraryPartitionWork*>(partition->context);
+  }
+  // Of the call in progress.
+  PartitionAnswer& answer() const {
+    if (!answer_)
+      Throw(ErrorCode::kFailedPrecondition, "nodes are taken and refused in mark alone");
+    return *answer_;
+  }
+  SubgraphReview& review() const {
+    if (!review_) Throw(ErrorCode::kFailedPrecondition, "subgraphs are changed in review alone");
+    return *review_;
   }
   // The graph's own number of one of the library's.
   int NodeOf(uint64_t number) const {
@@ -23219,6 +23850,8 @@ class LibraryPartitionWork final : public PartitionWork {
                            const int64_t** nodes) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
+      if (!text || !num_nodes || !nodes)
+        Throw(ErrorCode::kInvalidArgument, "json() has no room for its answer");
       auto& json = self.json_;
       if (!json) {
         json.emplace();
@@ -23242,22 +23875,22 @@ class LibraryPartitionWork final : public PartitionWork {
                            int32_t set) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
-      self.answer_->Take(self.NodeOf(node), kind, set);
+      self.answer().Take(self.NodeOf(node), kind, set);
     });
   }
   static opkit_status Refuse(const opkit_partition* partition, uint64_t node, const char* why) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
-      self.answer_->Refuse(self.NodeOf(node), why ? why : "");
+      self.answer().Refuse(self.NodeOf(node), TextOfAbi(why));
     });
   }
   static opkit_status Reject(const opkit_partition* partition, const char* why) {
-    return AnswerCaller([&] { Of(partition).review_->Reject(why ? why : ""); });
+    return AnswerCaller([&] { Of(partition).review().Reject(TextOfAbi(why)); });
   }
   static opkit_status SetAttr(const opkit_partition* partition, const opkit_attr* attr) {
     return AnswerCaller([&] {
       for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
-        Of(partition).review_->SetAttribute(one.name, one.value);
+        Of(partition).review().SetAttribute(one.name, one.value);
     });
   }
   static opkit_status AddConstant(const opkit_partition* partition, const char* name,
@@ -23265,8 +23898,8 @@ class LibraryPartitionWork final : public PartitionWork {
     return AnswerCaller([&] {
       if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
       if (const std::string problem = ProblemOfView(value); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, "constant '", name, "' ", problem);
-      Of(partition).review_->AddConstant(name, CopyConstant(name, *value));
+        Throw(ErrorCode::kInvalidArgument, "constant '", TextOfAbi(name), "' ", problem);
+      Of(partition).review().AddConstant(TextOfAbi(name), CopyConstant({}, *value));
     });
   }
 
@@ -23310,7 +23943,7 @@ class LibraryPartitioner final : public Partitioner {
         [&] {
           const char* const answer = partitioner_->subgraph_op(partitioner_, kind);
           if (!answer || !*answer) return OPKIT_FAILED;
-          op = answer;
+          op = TextOfAbi(answer);
           return OPKIT_OK;
         },
         "subgraph_op of partitioner ", name_);
@@ -23381,6 +24014,7 @@ class LibraryRewrite {
   };
 
   static LibraryRewrite& Of(const opkit_rewrite* rewrite) {
+    if (!rewrite) Throw(ErrorCode::kInvalidArgument, "a function of a rewrite is given none");
     return *static_cast<LibraryRewrite*>(rewrite->context);
   }
   Edit& EditOf(uint64_t node, bool or_end = false) {
@@ -23395,7 +24029,7 @@ class LibraryRewrite {
   }
   static std::string Name(const char* name) {
     if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
-    return name;
+    return TextOfAbi(name);
   }
   static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
                               const opkit_node* node) {
@@ -23421,7 +24055,7 @@ class LibraryRewrite {
     return AnswerCaller([&] {
       if (const std::string problem = ProblemOfView(value); !problem.empty())
         Throw(ErrorCode::kInvalidArgument, "constant '", Name(name), "' ", problem);
-      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant(name, *value));
+      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant({}, *value));
     });
   }
   static opkit_status RemoveConstant(const opkit_rewrite* rewrite, const char* name) {
@@ -23597,17 +24231,20 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
   };
+  if (!IsAligned(&library)) refuse("describes itself at an address that is not aligned");
   if (library.abi_major != OPKIT_ABI_MAJOR)
     refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
                   " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
            StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
            ErrorCode::kUnsupported);
-  if (library.size < kLibraryBytes)
+  if (!IsReadable(&library, kLibraryBytes))
     refuse(StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
                   kLibraryBytes),
            "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
   CheckLibraryText(name, library.version, "opkit_library.version");
+  if (OPKIT_ABI_HAS(&library, own_version))
+    CheckLibraryText(name, library.own_version, "opkit_library.own_version");
 }
 // The operators of a library's description. Their faults are an Error that names them; nothing is
 // registered yet.
@@ -23618,7 +24255,8 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
   };
-  if (library.num_ops > 0 && !library.ops) refuse("has operators, but opkit_library.ops is null");
+  if (library.num_ops > 0 && (!library.ops || !IsAligned(library.ops)))
+    refuse("has operators, but opkit_library.ops is null");
   if (library.num_ops > kMostOps)
     refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
   std::vector<FunctionRecord> records;
@@ -23689,7 +24327,6 @@ class LibraryLoader {
   LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
                         const std::string& name, const std::string& path,
                         const LoadOptions& options) {
-    ServeHostedGraphs();
     auto loaded = MakeIntrusive<LoadedLibrary>();
     loaded->path = path;
     loaded->image = MakeIntrusive<LibraryImage>();
@@ -23711,6 +24348,12 @@ class LibraryLoader {
     LibraryLayouts::Register(*loaded);
     try {
       loaded->records = ReadLibrary(*image.library, image.name);
+      if (OPKIT_ABI_HAS(image.library, backends))
+        AddParts<opkit_backend>(
+            *loaded, image.library->num_backends, image.library->backends, "backend",
+            +[](LoadedLibrary& own, const opkit_backend& backend) {
+              own.backends.emplace_back(backend.name, &backend);
+            });
       loaded->overrides = options.allow_override;
       loaded->backend = UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend,
                                       loaded->records);
@@ -23857,6 +24500,7 @@ class LibraryLoader {
         faults.Try([&] { CheckComplete(image, record); });
       }
       faults.ThrowIfAny();
+      RegisterBackends(loaded);
       for (size_t i = 0; i < loaded.records.size(); ++i) {
         FunctionOpRecord& record = *loaded.records[i];
         const bool exists = Exists(record.name);
@@ -23872,6 +24516,29 @@ class LibraryLoader {
       Unregister(loaded);
       throw;
     }
+  }
+  // What the library says of its backends: of kernels of operators that the program has already,
+  // which do not run unless they are asked for, no rank.
+  static void RegisterBackends(const LoadedLibrary& loaded) {
+    for (const auto& [name, backend] : loaded.backends) {
+      if (backend->rank >= 0)
+        OpRegistry::Global().SetBackendRank(name, backend->rank, loaded.image->name);
+      if (!backend->available) continue;
+      for (const std::string& one : {name, BackendBeside(loaded, name)})
+        OpRegistry::Global().SetBackendAvailability(
+            one,
+            [backend = backend] {
+              const RegistryUse use;
+              const HostErrorScope message;
+              const opkit_status status = CallGuarded([&] { return backend->available(backend); });
+              return status == OPKIT_OK ? std::string() : ReasonOf(status);
+            },
+            loaded.image->name);
+    }
+  }
+  // The name of a backend of the library's kernels for an operator that the program has already.
+  static std::string BackendBeside(const LoadedLibrary& loaded, const std::string& backend) {
+    return backend.empty() ? loaded.backend : loaded.backend + "." + backend;
   }
   // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: the
   // schema of one that exists does, and the graph that a node carries says types and shapes.
@@ -23942,9 +24609,7 @@ class LibraryLoader {
     if (owns) host.Begin(/*is_complete=*/true);
     for (FunctionDevice& device : record.devices) {
       // A kernel of a named backend keeps its name in an operator of the library's own.
-      const std::string backend = owns                     ? device.backend
-                                  : device.backend.empty() ? loaded.backend
-                                                           : loaded.backend + "." + device.backend;
+      const std::string backend = owns ? device.backend : BackendBeside(loaded, device.backend);
       host.Add(device, FunctionPass::kForward, backend);
       ++loaded.idle_count;
       if (!device.abi.backward) continue;
@@ -23994,7 +24659,14 @@ class LibraryLoader {
 };
 
 // Called when the table is not locked any more: the log hook may ask for libraries.
-inline void WarnIfEmpty(const LoadedLibrary& loaded) {
+inline void Warn(const LoadedLibrary& loaded) {
+  // Of the C++ function and of the C one, which MXNet calls.
+  if (loaded.image && loaded.image->object && !loaded.image->library->initialize)
+    for (const std::string& function : loaded.image->object->ExportedFunctions())
+      if (function == "_Z10initializei" || function == "initialize")
+        WriteLog(LogLevel::kWarning, loaded.image->name,
+                 "has a function initialize(int), as MXNet's libraries have, and it is not called; "
+                 "write OPKIT_LIBRARY_INITIALIZE(initialize); behind it, or make it static");
   if (loaded.image && loaded.records.empty() && loaded.partitioners.empty() &&
       loaded.passes.empty())
     WriteLog(LogLevel::kWarning, loaded.image->name,
@@ -24018,7 +24690,7 @@ OPKIT_INLINE std::string ToString(const UnloadReport& report) {
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
   detail::LoadedLibraryPtr loaded = detail::LibraryLoader().LoadFile(path, options);
-  detail::WarnIfEmpty(*loaded);
+  detail::Warn(*loaded);
   return Library(std::move(loaded));
 }
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
@@ -24026,7 +24698,7 @@ OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, cons
   if (!entry || name.empty())
     Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
   detail::LoadedLibraryPtr loaded = detail::LibraryLoader().Load({}, entry, name, name, options);
-  detail::WarnIfEmpty(*loaded);
+  detail::Warn(*loaded);
   return Library(std::move(loaded));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
@@ -24043,6 +24715,10 @@ OPKIT_INLINE detail::LoadedLibrary& Library::loaded() const {
 OPKIT_INLINE const detail::LibraryImage& Library::image() const {
   if (!loaded().image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
   return *loaded_->image;
+}
+OPKIT_INLINE std::string Library::own_version() const {
+  const opkit_library& library = *image().library;
+  return OPKIT_ABI_HAS(&library, own_version) && library.own_version ? library.own_version : "";
 }
 OPKIT_INLINE std::vector<std::string> Library::operators() const {
   static_cast<void>(image());
@@ -24182,7 +24858,7 @@ struct DirectCall::Finish {
 
 OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   const Finish finish{*this};
-  const InvocationScope invocation(InvocationKind::kOperator, device_, [this] {
+  const InvocationScope invocation(InvocationKind::kCustomOperator, device_, [this] {
     if (span_names_.name == 0)
       span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
     return span_names_;
@@ -24287,7 +24963,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);
-  if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
+  if (std::string why = registry.WhyUnavailable(kernel); !why.empty())
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
   auto call = std::make_unique<DirectCall>(kernel, schema, def);
   return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,
@@ -24387,7 +25063,7 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
   for (auto& [backend, why] : detail::MissingBackends(def))
     out.push_back({nullptr, {}, std::move(why), std::move(backend)});
   for (const Kernel* kernel : kernels) {
-    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(*kernel); !why.empty()) {
       out.push_back({kernel, {}, std::move(why), kernel->backend});
       continue;
     }
@@ -24918,13 +25594,21 @@ OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name,
   }
 }
 
+OPKIT_INLINE void CheckLibraryTextEnds(const std::string& library, const char* text,
+                                       const Text& what) {
+  if (text && ::strnlen(text, kMostTextBytes + 1) > kMostTextBytes)
+    RefuseDescription(library, StrCat("has ", what, " of more than ", kMostTextBytes,
+                                      " bytes, or without an end"));
+}
+
 // Reads one operator's description, and refuses it where it is wrong.
 class OpImport {
  public:
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (op_.size < kOpBytes)
+    if (!IsAligned(&op_)) Refuse(StrCat("describes operator ", index, " out of alignment"));
+    if (!IsReadable(&op_, kOpBytes))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kOpBytes),
              "fill in opkit_op.size with sizeof(opkit_op)");
@@ -24932,9 +25616,10 @@ class OpImport {
     FunctionRecord record(new FunctionOpRecord);
     FunctionOpRecord& to = *record;
     to.name = op_.name;
+    Text(op_.file, "a file's name");
     to.file = op_.file ? op_.file : "";
     to.line = op_.line;
-    to.doc = op_.doc ? op_.doc : "";
+    to.doc = Text(op_.doc, "a doc");
     to.library = library_;
     to.flags = op_.flags;
     if (op_.num_kernels == 0 || !op_.kernels)
@@ -24963,21 +25648,26 @@ class OpImport {
     RefuseDescription(library_, what, mend);
   }
   std::string who() const { return StrCat("operator ", op_.name); }
+  std::string Text(const char* text, const char* what) const {
+    CheckLibraryTextEnds(library_, text, StrCat(who(), " with ", what));
+    return text ? text : "";
+  }
 
   // Refuses a count that is damaged, or an array that is missing.
-  void CheckArray(uint64_t count, const void* array, const char* what) const {
+  template <class T>
+  void CheckArray(uint64_t count, const T* array, const char* what) const {
     if (count > kMostParts)
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
     if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
+    if (!IsAligned(array)) Refuse(StrCat("has ", who(), " whose ", what, " are not aligned"));
   }
   void CheckName(uint64_t index) const {
     constexpr size_t kLongestName = 255;
     if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
-    const std::string_view name = op_.name;
+    const std::string_view name(op_.name, ::strnlen(op_.name, kLongestName + 1));
     if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
-                    "…"),
-             StrCat(kLongestName, " are the most"));
+      Refuse(StrCat("has an operator whose name has more than ", kLongestName, " bytes, ",
+                    name.substr(0, 32), "…"));
     for (const char c : name)
       if (static_cast<unsigned char>(c) <= ' ' || c == 127)
         Refuse(StrCat("has an operator whose name holds the character ",
@@ -24986,9 +25676,10 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
+    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
+    CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
     if (!kernel->forward)
       Refuse(StrCat("has operator ", op_.name, " without a forward function for ", kernel->device),
              StrCat("REGISTER_OP(", op_.name, ").setForward(f, \"", kernel->device,
@@ -25018,7 +25709,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!one || one->size < kParameterBytes)
+      if (!IsReadable(one, kParameterBytes))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -25036,7 +25727,7 @@ class OpImport {
         Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
       auto& to = list.emplace_back();
       to.name = one->name;
-      to.doc = one->doc ? one->doc : "";
+      to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
         for (int dtype = 1; dtype < kNumDTypes; ++dtype)
           if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
@@ -25388,284 +26079,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
-// ---- opkit/profile/json_text.hpp
-// Pieces of JSON text, for what is written by the million lines.
-#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
-#define OPKIT_PROFILE_JSON_TEXT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The length of the UTF-8 sequence that `text` begins with (The Unicode Standard, table 3-7); 0
-// where it begins with none.
-inline size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    if (!continues(1) || !continues(2)) return 0;
-    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    if (!continues(1) || !continues(2) || !continues(3)) return 0;
-    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
-  }
-  return 0;
-}
-
-// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte that is none's.
-template <class F>
-void ForEachCharacter(std::string_view text, F f) {
-  while (!text.empty()) {
-    const size_t length = Utf8Length(text);
-    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-}
-
-// In quotes, escaped as RFC 8259 asks; U+FFFD for each byte that is no UTF-8.
-inline void AppendJsonString(std::string& out, std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  out += '"';
-  ForEachCharacter(text, [&](std::string_view character) {
-    const auto first = static_cast<unsigned char>(character[0]);
-    if (first == '"' || first == '\\') {
-      out += '\\';
-      out += character;
-    } else if (first < 0x20) {
-      out += "\\u00";
-      out += kHex[first >> 4];
-      out += kHex[first & 15];
-    } else {
-      out += character;
-    }
-  });
-  out += '"';
-}
-
-template <class Integer>
-void AppendInteger(std::string& out, Integer value) {
-  char digits[24];
-  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-}
-
-// null for a number that JSON does not have: NaN and the infinities.
-inline void AppendNumber(std::string& out, double value) {
-  char digits[32];
-  if (!__builtin_isfinite(value))
-    out += "null";
-  else
-    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-}
-
-// ns as microseconds with three decimals.
-inline void AppendMicroseconds(std::string& out, int64_t ns) {
-  if (ns < 0) {
-    out += '-';
-    ns = -ns;
-  }
-  AppendInteger(out, ns / 1000);
-  const auto rest = static_cast<int>(ns % 1000);
-  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
-                           static_cast<char>('0' + rest / 10 % 10),
-                           static_cast<char>('0' + rest % 10)};
-  out.append(decimals, 4);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
-
-// ---- opkit/profile/text_columns.hpp
-// Columns of text, for the tables of profiles.
-#ifndef OPKIT_PROFILE_TEXT_COLUMNS_HPP_
-#define OPKIT_PROFILE_TEXT_COLUMNS_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline std::string Microseconds(double ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", ns / 1000);
-  return text;
-}
-
-// Columns as wide as their widest entries; the first `texts` begin on the left.
-inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
-  std::vector<size_t> widths(lines[0].size());
-  for (const auto& line : lines)
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = (std::max)(widths[i], line[i].size());
-  std::string out;
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) {
-      const std::string pad(widths[i] - line[i].size(), ' ');
-      if (i > 0) out += "  ";
-      out += i < texts ? line[i] + pad : pad + line[i];
-    }
-    out.erase(out.find_last_not_of(' ') + 1);
-    out += '\n';
-  }
-  return out;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
-
-// ---- opkit/graph/impl/explanation.ipp
-// The text and the JSON of an explanation.
-#ifndef OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
-#define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline std::string EstimateOf(const Explanation::Candidate& one) {
-  std::string text;
-  if (!one.device.empty()) text += " on " + one.device;
-  if (!one.layouts.empty()) text += StrCat(", ", one.layouts);
-  if (one.cost_ns >= 0) text += StrCat(", about ", Microseconds(one.cost_ns), " us");
-  if (one.conversion_ns > 0)
-    text += StrCat(", ", Microseconds(one.conversion_ns), " us of conversions before it");
-  return text;
-}
-
-class JsonMembers {
- public:
-  explicit JsonMembers(std::string& out) : out_(out) { out_ += '{'; }
-  JsonMembers(const JsonMembers&) = delete;
-  JsonMembers& operator=(const JsonMembers&) = delete;
-  ~JsonMembers() { out_ += '}'; }
-  std::string& Member(std::string_view name) {
-    if (out_.back() != '{') out_ += ", ";
-    AppendJsonString(out_, name);
-    return out_ += ": ";
-  }
-  void Text(std::string_view name, std::string_view value) {
-    AppendJsonString(Member(name), value);
-  }
-  template <class Number>
-  void Value(std::string_view name, Number value) {
-    Member(name) += StrCat(value);
-  }
-
- private:
-  std::string& out_;
-};
-
-inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::string& indent,
-                        std::string& text) {
-  int step = 0;
-  for (const Explanation::Node& node : nodes) {
-    text += StrCat(indent, step++, " ", node.text, ": ");
-    if (node.is_converter()) {
-      text += StrCat(node.from, " -> ", node.to, ", ", node.bytes, " bytes, about ",
-                     Microseconds(node.ns), " us\n");
-      continue;
-    }
-    const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
-    text += StrCat(chosen.backend, EstimateOf(chosen), "\n");
-    for (const std::string& part : node.parts) text += StrCat(indent, "    is ", part, "\n");
-    for (const Explanation::Candidate& one : node.candidates) {
-      if (&one == &chosen) continue;
-      const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
-      text += StrCat(indent, next ? "    then " : "    not ", one.backend, EstimateOf(one), ": ",
-                     StrCat(one.why_not, "\n"));
-    }
-    for (const Explanation::Body& body : node.bodies) {
-      text += StrCat(indent, "  ", body.name, ":\n");
-      AppendNodes(body.nodes, indent + "    ", text);
-    }
-  }
-}
-inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::string& out) {
-  out += '[';
-  for (const Explanation::Node& node : nodes) {
-    if (&node != nodes.data()) out += ",\n";
-    JsonMembers object(out);
-    object.Text("name", node.name);
-    object.Text("text", node.text);
-    if (node.is_converter()) {
-      object.Text("from", node.from);
-      object.Text("to", node.to);
-      object.Value("bytes", node.bytes);
-      object.Value("ns", node.ns);
-      continue;
-    }
-    object.Member("parts") += '[';
-    for (const std::string& part : node.parts) {
-      if (&part != node.parts.data()) out += ", ";
-      AppendJsonString(out, part);
-    }
-    out += ']';
-    object.Value("chosen", node.chosen);
-    object.Value("runner_up", node.runner_up);
-    object.Member("candidates") += '[';
-    for (const Explanation::Candidate& one : node.candidates) {
-      if (&one != node.candidates.data()) out += ", ";
-      JsonMembers candidate(out);
-      candidate.Text("backend", one.backend);
-      candidate.Text("device", one.device);
-      candidate.Text("place", one.place);
-      candidate.Value("config", one.config);
-      candidate.Text("layouts", one.layouts);
-      candidate.Value("cost_ns", one.cost_ns);
-      candidate.Value("conversion_ns", one.conversion_ns);
-      candidate.Text("why_not", one.why_not);
-    }
-    out += ']';
-    if (node.bodies.empty()) continue;
-    object.Member("bodies") += '[';
-    for (const Explanation::Body& body : node.bodies) {
-      if (&body != node.bodies.data()) out += ", ";
-      JsonMembers inner(out);
-      inner.Text("name", body.name);
-      AppendNodesJson(body.nodes, inner.Member("nodes"));
-    }
-    out += ']';
-  }
-  out += ']';
-}
-
-}  // namespace detail
-
-OPKIT_INLINE std::string ToString(const Explanation& explanation) {
-  std::string text;
-  detail::AppendNodes(explanation.nodes, "", text);
-  text += StrCat(explanation.converters, " conversions between layouts, ",
-                 explanation.converted_bytes, " bytes");
-  if (explanation.copies > 0)
-    text += StrCat("; ", explanation.copies, " copies between devices, ", explanation.copied_bytes,
-                   " bytes");
-  if (explanation.converted_constants > 0)
-    text += StrCat("; ", explanation.converted_constants, " constants converted by Compile");
-  return text + "\n";
-}
-
-OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
-  std::string out;
-  {
-    detail::JsonMembers all(out);
-    detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
-    all.Value("converters", explanation.converters);
-    all.Value("converted_bytes", explanation.converted_bytes);
-    all.Value("copies", explanation.copies);
-    all.Value("copied_bytes", explanation.copied_bytes);
-    all.Value("converted_constants", explanation.converted_constants);
-  }
-  return out;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
-
 // ---- opkit/graph/impl/graph.ipp
 // Graph's definitions: building and rewriting, and the index from names to the inputs, constants
 // and nodes that make them.
@@ -25839,6 +26252,79 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
+
+// ---- opkit/graph/impl/carried_graph.ipp
+// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
+#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
+inline bool SameBits(const Attribute& a, const Attribute& b) {
+  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  const auto bits = [](const Attribute& attribute) {
+    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
+    return std::vector<double>{attribute.Get<double>()};
+  };
+  const std::vector<double> x = bits(a), y = bits(b);
+  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
+      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
+    return false;
+  for (const NamedAttribute& arg : a.args()) {  // in any order
+    const Attribute* other = b.args().Find(arg.name);
+    if (!other || !SameBits(arg.value, *other)) return false;
+  }
+  for (const NamedSubgraph& item : a.subgraphs()) {
+    const SubgraphBase* other = b.FindSubgraph(item.name);
+    if (!other || !item.graph->Equals(*other)) return false;
+  }
+  return true;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
+  const auto same = [](const auto& x, const auto& y, auto&& equal) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+  };
+  return a.outputs() == b.outputs() &&
+         same(a.inputs(), b.inputs(),
+              [](const GraphInput& x, const GraphInput& y) {
+                return x.name == y.name && x.info.dtype == y.info.dtype &&
+                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+              }) &&
+         same(a.constants(), b.constants(),
+              [](const GraphConstant& x, const GraphConstant& y) {
+                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
+              }) &&
+         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
+           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
+                  detail::SameOperation(x, y);
+         });
+}
+
+OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
+  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
+  return box ? &box->graph : nullptr;
+}
+
+OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
+  const SubgraphBase* found = def.FindSubgraph(name);
+  return found ? GraphOf(*found) : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
 // ---- opkit/graph/impl/graph_view.ipp
 // GraphView's definitions: numbering the values, the edges between nodes, and a topological order
@@ -26302,9 +26788,12 @@ class GraphInference {
 
   void Infer(int node) {
     const OperatorDef& def = view_.graph().node(node);
-    if (unknown_ == UnknownOperators::kAllowed && !OpRegistry::Global().FindSchema(def.type()))
-      return;
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    const bool is_own = OpRegistry::Global().FindSchema(def.type());
+    const bool is_hosts = !is_own && IsOperatorOfHost(def.type());
+    if (unknown_ == UnknownOperators::kAllowed && !is_own && !is_hosts) return;
+    std::optional<OpSchema> unnamed;
+    const OpSchema& schema =
+        is_hosts ? unnamed.emplace() : OpRegistry::Global().GetSchema(def.type());
     const auto ins = view_.inputs(node), outs = view_.outputs(node);
     const std::string where = "node " + ToString(def);
     bool inputs_known = true;
@@ -26317,7 +26806,7 @@ class GraphInference {
     const auto devices = schema.InferDevices(def).second;
     for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
       if (outs[o] >= 0) types_[outs[o]].device = devices[o];
-    Evaluate(node, def, ins, outs, where);
+    if (!is_hosts) Evaluate(node, def, ins, outs, where);
   }
   // Throws where the bytes of an output overflow an int64; the nodes that read it, kernels and the
   // planner then need no check.
@@ -26367,7 +26856,7 @@ class GraphInference {
   void Apply(const OpSchema& schema, int node, std::span<const int> ins, std::span<const int> outs,
              std::vector<TensorInfo> known_outputs, const std::string& where) {
     InferenceContext context(view_.graph().node(node), Resolved(ins), std::move(known_outputs));
-    schema.Infer(context);
+    schema.name().empty() ? g_infer_on_host(context) : schema.Infer(context);
     types_.SetLacksData(node, context.lacks_data());
     for (size_t i = 0; i < ins.size(); ++i)
       if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
@@ -26451,6 +26940,377 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
+
+// ---- opkit/graph/body_inference.hpp
+// The inference of graphs that nodes carry. MakeSubgraph includes it: a header-only program whose
+// nodes carry no graphs does not compile it.
+#ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
+#define OPKIT_GRAPH_BODY_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
+// that are known before a run stands beside them: a Tensor without dtype where there is none.
+struct InferredBody {
+  const Graph* graph = nullptr;
+  std::vector<TensorInfo> given;            // of the inputs, before
+  std::vector<Tensor> given_data;           // of the inputs
+  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
+  std::vector<Tensor> data;                 // of the outputs
+};
+
+// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
+// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
+// with `name` as context.
+InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
+                       std::string_view name,
+                       UnknownOperators unknown = UnknownOperators::kRefused);
+
+// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
+// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
+// differ.
+void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                 UnknownOperators unknown = UnknownOperators::kRefused);
+
+// From now on a node that carries a graph is inferred from it.
+void UseInferenceOfCarriedGraphs();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
+
+// ---- opkit/graph/impl/subgraph.ipp
+// The box in which a node carries a graph, and what a node is that runs it.
+#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
+ public:
+  using CarriedGraph::CarriedGraph;
+  IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
+    return MakeIntrusive<GraphInNode>(std::move(contents));
+  }
+  bool Equals(const SubgraphBase& other) const override {
+    const Graph* inner = GraphOf(other);
+    return inner && SameGraph(graph, *inner);
+  }
+  std::string Describe() const override {
+    std::vector<std::string> inputs;
+    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
+  }
+  void Infer(InferenceContext& context) const override {
+    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
+      infer(graph, context);
+  }
+  bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                    GradientNames& names, GradientOpsMeta& meta) const override {
+    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
+    return make && make(graph, def, g_output, names, meta);
+  }
+  std::vector<int> MutatedInputs() const override {
+    std::vector<int> mutated;
+    for (const OperatorDef& def : graph.nodes())
+      ForEachRewritten(def, [&](const std::string& name) {
+        for (size_t i = 0; i < graph.inputs().size(); ++i)
+          if (graph.inputs()[i].name == name && !std::ranges::count(mutated, static_cast<int>(i)))
+            mutated.push_back(static_cast<int>(i));
+      });
+    return mutated;
+  }
+};
+
+}  // namespace detail
+
+OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+  detail::UseInferenceOfCarriedGraphs();
+  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
+
+// ---- opkit/profile/json_text.hpp
+// Pieces of JSON text, for what is written by the million lines.
+#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
+#define OPKIT_PROFILE_JSON_TEXT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The length of the UTF-8 sequence that `text` begins with (The Unicode Standard, table 3-7); 0
+// where it begins with none.
+inline size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    if (!continues(1) || !continues(2)) return 0;
+    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    if (!continues(1) || !continues(2) || !continues(3)) return 0;
+    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
+  }
+  return 0;
+}
+
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte that is none's.
+template <class F>
+void ForEachCharacter(std::string_view text, F f) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
+// In quotes, escaped as RFC 8259 asks; U+FFFD for each byte that is no UTF-8.
+inline void AppendJsonString(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  ForEachCharacter(text, [&](std::string_view character) {
+    const auto first = static_cast<unsigned char>(character[0]);
+    if (first == '"' || first == '\\') {
+      out += '\\';
+      out += character;
+    } else if (first < 0x20) {
+      out += "\\u00";
+      out += kHex[first >> 4];
+      out += kHex[first & 15];
+    } else {
+      out += character;
+    }
+  });
+  out += '"';
+}
+
+template <class Integer>
+void AppendInteger(std::string& out, Integer value) {
+  char digits[24];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+// null for a number that JSON does not have: NaN and the infinities.
+inline void AppendNumber(std::string& out, double value) {
+  char digits[32];
+  if (!__builtin_isfinite(value))
+    out += "null";
+  else
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+// ns as microseconds with three decimals.
+inline void AppendMicroseconds(std::string& out, int64_t ns) {
+  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
+  if (ns < 0) out += '-';
+  AppendInteger(out, size / 1000);
+  const auto rest = static_cast<int>(size % 1000);
+  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
+                           static_cast<char>('0' + rest / 10 % 10),
+                           static_cast<char>('0' + rest % 10)};
+  out.append(decimals, 4);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
+
+// ---- opkit/profile/text_columns.hpp
+// Columns of text, for the tables of profiles.
+#ifndef OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+#define OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::string Microseconds(double ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", ns / 1000);
+  return text;
+}
+
+// Columns as wide as their widest entries; the first `texts` begin on the left.
+inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
+  std::vector<size_t> widths(lines[0].size());
+  for (const auto& line : lines)
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = (std::max)(widths[i], line[i].size());
+  std::string out;
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      const std::string pad(widths[i] - line[i].size(), ' ');
+      if (i > 0) out += "  ";
+      out += i < texts ? line[i] + pad : pad + line[i];
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
+
+// ---- opkit/graph/impl/explanation.ipp
+// The text and the JSON of an explanation.
+#ifndef OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
+#define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::string EstimateOf(const Explanation::Candidate& one) {
+  std::string text;
+  if (!one.device.empty()) text += " on " + one.device;
+  if (!one.layouts.empty()) text += StrCat(", ", one.layouts);
+  if (one.cost_ns >= 0) text += StrCat(", about ", Microseconds(one.cost_ns), " us");
+  if (one.conversion_ns > 0)
+    text += StrCat(", ", Microseconds(one.conversion_ns), " us of conversions before it");
+  return text;
+}
+
+class JsonMembers {
+ public:
+  explicit JsonMembers(std::string& out) : out_(out) { out_ += '{'; }
+  JsonMembers(const JsonMembers&) = delete;
+  JsonMembers& operator=(const JsonMembers&) = delete;
+  ~JsonMembers() { out_ += '}'; }
+  std::string& Member(std::string_view name) {
+    if (out_.back() != '{') out_ += ", ";
+    AppendJsonString(out_, name);
+    return out_ += ": ";
+  }
+  void Text(std::string_view name, std::string_view value) {
+    AppendJsonString(Member(name), value);
+  }
+  template <class Number>
+  void Value(std::string_view name, Number value) {
+    Member(name) += StrCat(value);
+  }
+
+ private:
+  std::string& out_;
+};
+
+inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::string& indent,
+                        std::string& text) {
+  int step = 0;
+  for (const Explanation::Node& node : nodes) {
+    text += StrCat(indent, step++, " ", node.text, ": ");
+    if (node.is_converter()) {
+      text += StrCat(node.from, " -> ", node.to, ", ", node.bytes, " bytes, about ",
+                     Microseconds(node.ns), " us\n");
+      continue;
+    }
+    const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
+    text += StrCat(chosen.backend, EstimateOf(chosen), "\n");
+    for (const std::string& part : node.parts) text += StrCat(indent, "    is ", part, "\n");
+    for (const Explanation::Candidate& one : node.candidates) {
+      if (&one == &chosen) continue;
+      const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
+      text += StrCat(indent, next ? "    then " : "    not ", one.backend, EstimateOf(one), ": ",
+                     StrCat(one.why_not, "\n"));
+    }
+    for (const Explanation::Body& body : node.bodies) {
+      text += StrCat(indent, "  ", body.name, ":\n");
+      AppendNodes(body.nodes, indent + "    ", text);
+    }
+  }
+}
+inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::string& out) {
+  out += '[';
+  for (const Explanation::Node& node : nodes) {
+    if (&node != nodes.data()) out += ",\n";
+    JsonMembers object(out);
+    object.Text("name", node.name);
+    object.Text("text", node.text);
+    if (node.is_converter()) {
+      object.Text("from", node.from);
+      object.Text("to", node.to);
+      object.Value("bytes", node.bytes);
+      object.Value("ns", node.ns);
+      continue;
+    }
+    object.Member("parts") += '[';
+    for (const std::string& part : node.parts) {
+      if (&part != node.parts.data()) out += ", ";
+      AppendJsonString(out, part);
+    }
+    out += ']';
+    object.Value("chosen", node.chosen);
+    object.Value("runner_up", node.runner_up);
+    object.Member("candidates") += '[';
+    for (const Explanation::Candidate& one : node.candidates) {
+      if (&one != node.candidates.data()) out += ", ";
+      JsonMembers candidate(out);
+      candidate.Text("backend", one.backend);
+      candidate.Text("device", one.device);
+      candidate.Text("place", one.place);
+      candidate.Value("config", one.config);
+      candidate.Text("layouts", one.layouts);
+      candidate.Value("cost_ns", one.cost_ns);
+      candidate.Value("conversion_ns", one.conversion_ns);
+      candidate.Text("why_not", one.why_not);
+    }
+    out += ']';
+    if (node.bodies.empty()) continue;
+    object.Member("bodies") += '[';
+    for (const Explanation::Body& body : node.bodies) {
+      if (&body != node.bodies.data()) out += ", ";
+      JsonMembers inner(out);
+      inner.Text("name", body.name);
+      AppendNodesJson(body.nodes, inner.Member("nodes"));
+    }
+    out += ']';
+  }
+  out += ']';
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const Explanation& explanation) {
+  std::string text;
+  detail::AppendNodes(explanation.nodes, "", text);
+  text += StrCat(explanation.converters, " conversions between layouts, ",
+                 explanation.converted_bytes, " bytes");
+  if (explanation.copies > 0)
+    text += StrCat("; ", explanation.copies, " copies between devices, ", explanation.copied_bytes,
+                   " bytes");
+  if (explanation.converted_constants > 0)
+    text += StrCat("; ", explanation.converted_constants, " constants converted by Compile");
+  return text + "\n";
+}
+
+OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
+  std::string out;
+  {
+    detail::JsonMembers all(out);
+    detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
+    all.Value("converters", explanation.converters);
+    all.Value("converted_bytes", explanation.converted_bytes);
+    all.Value("copies", explanation.copies);
+    all.Value("copied_bytes", explanation.copied_bytes);
+    all.Value("converted_constants", explanation.converted_constants);
+  }
+  return out;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
 // ---- opkit/engine/schedule/schedule.hpp
 // Schedule: a graph of nodes and edges, made once, in the form that replaying it wants: nodes
@@ -26771,79 +27631,6 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
-
-// ---- opkit/graph/impl/carried_graph.ipp
-// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
-#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
-inline bool SameBits(const Attribute& a, const Attribute& b) {
-  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
-  if (a.type() != b.type() || a.size() != b.size()) return false;
-  const auto bits = [](const Attribute& attribute) {
-    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
-    return std::vector<double>{attribute.Get<double>()};
-  };
-  const std::vector<double> x = bits(a), y = bits(b);
-  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
-}
-
-OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
-  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
-      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
-      a.args().size() != b.args().size())
-    return false;
-  for (const NamedAttribute& arg : a.args()) {  // in any order
-    const Attribute* other = b.args().Find(arg.name);
-    if (!other || !SameBits(arg.value, *other)) return false;
-  }
-  for (const NamedSubgraph& item : a.subgraphs()) {
-    const SubgraphBase* other = b.FindSubgraph(item.name);
-    if (!other || !item.graph->Equals(*other)) return false;
-  }
-  return true;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
-  const auto same = [](const auto& x, const auto& y, auto&& equal) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
-  };
-  return a.outputs() == b.outputs() &&
-         same(a.inputs(), b.inputs(),
-              [](const GraphInput& x, const GraphInput& y) {
-                return x.name == y.name && x.info.dtype == y.info.dtype &&
-                       x.info.shape == y.info.shape && x.info.device == y.info.device;
-              }) &&
-         same(a.constants(), b.constants(),
-              [](const GraphConstant& x, const GraphConstant& y) {
-                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
-              }) &&
-         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
-           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
-                  detail::SameOperation(x, y);
-         });
-}
-
-OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
-  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
-  return box ? &box->graph : nullptr;
-}
-
-OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
-  const SubgraphBase* found = def.FindSubgraph(name);
-  return found ? GraphOf(*found) : nullptr;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
 // ---- opkit/graph/passes/impl/common_subexpressions.ipp
 // MergeCommonSubexpressions' definition: walks the nodes in the order they run, so that a node's
@@ -30468,101 +31255,6 @@ OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMo
 
 #endif  // OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
-// ---- opkit/graph/body_inference.hpp
-// The inference of graphs that nodes carry. MakeSubgraph includes it: a header-only program whose
-// nodes carry no graphs does not compile it.
-#ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
-#define OPKIT_GRAPH_BODY_INFERENCE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
-// that are known before a run stands beside them: a Tensor without dtype where there is none.
-struct InferredBody {
-  const Graph* graph = nullptr;
-  std::vector<TensorInfo> given;            // of the inputs, before
-  std::vector<Tensor> given_data;           // of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
-  std::vector<Tensor> data;                 // of the outputs
-};
-
-// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
-// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
-// with `name` as context.
-InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
-                       std::string_view name,
-                       UnknownOperators unknown = UnknownOperators::kRefused);
-
-// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
-// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
-// differ.
-void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
-                 UnknownOperators unknown = UnknownOperators::kRefused);
-
-// From now on a node that carries a graph is inferred from it.
-void UseInferenceOfCarriedGraphs();
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
-
-// ---- opkit/graph/impl/subgraph.ipp
-// The box in which a node carries a graph, and what a node is that runs it.
-#ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
- public:
-  using CarriedGraph::CarriedGraph;
-  IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
-    return MakeIntrusive<GraphInNode>(std::move(contents));
-  }
-  bool Equals(const SubgraphBase& other) const override {
-    const Graph* inner = GraphOf(other);
-    return inner && SameGraph(graph, *inner);
-  }
-  std::string Describe() const override {
-    std::vector<std::string> inputs;
-    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
-    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
-  }
-  void Infer(InferenceContext& context) const override {
-    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
-      infer(graph, context);
-  }
-  bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                    GradientNames& names, GradientOpsMeta& meta) const override {
-    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
-    return make && make(graph, def, g_output, names, meta);
-  }
-  std::vector<int> MutatedInputs() const override {
-    std::vector<int> mutated;
-    for (const OperatorDef& def : graph.nodes())
-      ForEachRewritten(def, [&](const std::string& name) {
-        for (size_t i = 0; i < graph.inputs().size(); ++i)
-          if (graph.inputs()[i].name == name && !std::ranges::count(mutated, static_cast<int>(i)))
-            mutated.push_back(static_cast<int>(i));
-      });
-    return mutated;
-  }
-};
-
-}  // namespace detail
-
-OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
-  detail::UseInferenceOfCarriedGraphs();
-  return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
-
 // ---- opkit/core/impl/channels_last.ipp
 // The conversions of "NHWC": a transpose of [channels, positions] for each image.
 #ifndef OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
@@ -31139,7 +31831,7 @@ OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t 
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{g_find_layout(name), {}} : Layout();
+  return name ? Layout{g_find_layout(TextOfAbi(name)), {}} : Layout();
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
@@ -31155,13 +31847,16 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!OPKIT_ABI_HAS(&config, cost_ns))
+  if (!IsReadable(&config, kConfigBytes))
     Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
-          " bytes, where version 1.3 has ", sizeof config,
+          " bytes, where version 1.3 has ", kConfigBytes,
           "; fill in opkit_config.size with sizeof(opkit_config)");
-  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace))
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
+      !IsAligned(config.inplace))
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
           " pairs in place", config.inplace ? "" : ", which are null");
+  if (!IsAligned(config.input_layouts) || !IsAligned(config.output_layouts))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has layouts that are not aligned");
   KernelConfig read;
   const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
     for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
@@ -32736,7 +33431,7 @@ OPKIT_INLINE PartitionList<PartitionNode> PartitionNode::control_inputs() const 
   return {view_, std::move(nodes)};
 }
 OPKIT_INLINE bool PartitionNode::is_registered() const {
-  return static_cast<bool>(OpRegistry::Global().FindSchema(op()));
+  return OpRegistry::Global().FindSchema(op()) || detail::IsOperatorOfHost(op());
 }
 OPKIT_INLINE bool PartitionNode::is_taken() const {
   return !view_->taken_.empty() && view_->taken_[detail::Index(index_)] != 0;
@@ -33096,6 +33791,140 @@ OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArgume
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
+// ---- opkit/graph/impl/body_inference.ipp
+// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
+// set of types.
+#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The results so far; set while a node that is in no body is inferred. Inference passes over a
+// graph several times, and so over the graphs in its nodes; without these results each level of
+// nesting would multiply the passes.
+inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
+
+class InferredBodiesScope {
+ public:
+  InferredBodiesScope() {
+    if (!t_inferred_bodies) t_inferred_bodies = &own_;
+  }
+  InferredBodiesScope(const InferredBodiesScope&) = delete;
+  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
+  ~InferredBodiesScope() {
+    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
+  }
+
+ private:
+  std::vector<InferredBody> own_;
+};
+
+inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
+  if (known.graph != asked.graph) return false;
+  for (size_t i = 0; i < asked.given.size(); ++i)
+    if (known.given[i].dtype != asked.given[i].dtype ||
+        known.given[i].shape != asked.given[i].shape ||
+        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
+      return false;
+  return true;
+}
+
+// Inside a body a symbol of the node around it has this before its name.
+inline constexpr char kOuterSymbol = '^';
+template <class F>
+SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
+  if (!shape.has_rank()) return shape;
+  std::vector<Dim> dims;
+  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
+  return SymbolicShape(std::move(dims));
+}
+inline SymbolicShape IntoBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
+}
+inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
+  return MapSymbols(shape, [](const std::string& name) {
+    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
+  });
+}
+inline TensorInfo OutOfBody(const TensorInfo& info) {
+  TensorInfo out = info;
+  out.shape = OutOfBody(info.shape);
+  out.constant = nullptr;
+  return out;
+}
+
+OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
+                                    std::span<const int> inputs, std::string_view name,
+                                    UnknownOperators unknown) {
+  const InferredBodiesScope scope;
+  InferredBody result;
+  result.graph = &body;
+  for (const int input : inputs) {
+    result.given.push_back(c.input(input));
+    result.given.back().shape = IntoBody(c.input(input).shape);
+    result.given.back().constant = nullptr;
+    const Tensor* constant = c.input_constant(input);
+    result.given_data.push_back(constant ? *constant : Tensor());
+  }
+  for (const InferredBody& known : *t_inferred_bodies)
+    if (IsOf(known, result)) return known;
+  const auto infer = [&] {
+    std::vector<GraphInput> given;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      given.push_back({body.inputs()[i].name, result.given[i]});
+      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
+    }
+    const GraphView view(body);
+    const GraphTypes types = InferGraph(view, given, unknown);
+    for (const GraphInput& input : body.inputs())
+      result.inputs.push_back(OutOfBody(types.at(input.name)));
+    for (const int value : view.outputs()) {
+      result.outputs.push_back(OutOfBody(types[value]));
+      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
+    }
+  };
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  t_inferred_bodies->push_back(result);
+  return result;
+}
+
+OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
+                              UnknownOperators unknown) {
+  if (Index(c.num_inputs()) != body.inputs().size() ||
+      Index(c.num_outputs()) != body.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
+          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
+          body.inputs().size(), " and ", body.outputs().size(),
+          "; both are bound by position, so that they must be as many");
+  std::vector<int> inputs;
+  for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
+  const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
+  for (const int i : inputs)
+    if (c.HasInput(i))
+      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
+  for (int o = 0; o < c.num_outputs(); ++o) {
+    const size_t at = Index(o);
+    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
+  }
+}
+
+inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
+  if (Index(context.num_inputs()) == body.inputs().size() &&
+      Index(context.num_outputs()) == body.outputs().size())
+    // Its operator runs the graph itself, and may have operators that nobody else has.
+    InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
+}
+OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
+  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
 // ---- opkit/engine/schedule/impl/schedule.ipp
 // How a Schedule is made: levels, edges that others imply, the stored order, flat lists of
 // successors. All of it takes linear time but for the exact removal of edges in smaller graphs.
@@ -33237,7 +34066,7 @@ class ScheduleBuilder {
     for (size_t l = 1; l < level_begin.size(); ++l) {
       const int width = level_begin[l];
       out_.max_width_ = (std::max)(out_.max_width_, width);
-      const int width_class = std::bit_width(static_cast<unsigned>(width)) - 1;
+      const int width_class = static_cast<int>(std::bit_width(static_cast<unsigned>(width))) - 1;
       ++out_.width_levels_[width_class];
       out_.width_nodes_[width_class] += width;
       level_begin[l] += level_begin[l - 1];
@@ -35484,140 +36313,6 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
-// ---- opkit/graph/impl/body_inference.ipp
-// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
-// set of types.
-#ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-#define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The results so far; set while a node that is in no body is inferred. Inference passes over a
-// graph several times, and so over the graphs in its nodes; without these results each level of
-// nesting would multiply the passes.
-inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
-
-class InferredBodiesScope {
- public:
-  InferredBodiesScope() {
-    if (!t_inferred_bodies) t_inferred_bodies = &own_;
-  }
-  InferredBodiesScope(const InferredBodiesScope&) = delete;
-  InferredBodiesScope& operator=(const InferredBodiesScope&) = delete;
-  ~InferredBodiesScope() {
-    if (t_inferred_bodies == &own_) t_inferred_bodies = nullptr;
-  }
-
- private:
-  std::vector<InferredBody> own_;
-};
-
-inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
-  if (known.graph != asked.graph) return false;
-  for (size_t i = 0; i < asked.given.size(); ++i)
-    if (known.given[i].dtype != asked.given[i].dtype ||
-        known.given[i].shape != asked.given[i].shape ||
-        Attribute(known.given_data[i]) != Attribute(asked.given_data[i]))
-      return false;
-  return true;
-}
-
-// Inside a body a symbol of the node around it has this before its name.
-inline constexpr char kOuterSymbol = '^';
-template <class F>
-SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
-  if (!shape.has_rank()) return shape;
-  std::vector<Dim> dims;
-  for (const Dim& dim : shape.dims()) dims.push_back(dim.is_symbol() ? map(dim.symbol()) : dim);
-  return SymbolicShape(std::move(dims));
-}
-inline SymbolicShape IntoBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) { return Sym(kOuterSymbol + name); });
-}
-inline SymbolicShape OutOfBody(const SymbolicShape& shape) {
-  return MapSymbols(shape, [](const std::string& name) {
-    return name[0] == kOuterSymbol ? Sym(name.substr(1)) : Dim();
-  });
-}
-inline TensorInfo OutOfBody(const TensorInfo& info) {
-  TensorInfo out = info;
-  out.shape = OutOfBody(info.shape);
-  out.constant = nullptr;
-  return out;
-}
-
-OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
-                                    std::span<const int> inputs, std::string_view name,
-                                    UnknownOperators unknown) {
-  const InferredBodiesScope scope;
-  InferredBody result;
-  result.graph = &body;
-  for (const int input : inputs) {
-    result.given.push_back(c.input(input));
-    result.given.back().shape = IntoBody(c.input(input).shape);
-    result.given.back().constant = nullptr;
-    const Tensor* constant = c.input_constant(input);
-    result.given_data.push_back(constant ? *constant : Tensor());
-  }
-  for (const InferredBody& known : *t_inferred_bodies)
-    if (IsOf(known, result)) return known;
-  const auto infer = [&] {
-    std::vector<GraphInput> given;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      given.push_back({body.inputs()[i].name, result.given[i]});
-      if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
-    }
-    const GraphView view(body);
-    const GraphTypes types = InferGraph(view, given, unknown);
-    for (const GraphInput& input : body.inputs())
-      result.inputs.push_back(OutOfBody(types.at(input.name)));
-    for (const int value : view.outputs()) {
-      result.outputs.push_back(OutOfBody(types[value]));
-      result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
-    }
-  };
-  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
-  t_inferred_bodies->push_back(result);
-  return result;
-}
-
-OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
-                              UnknownOperators unknown) {
-  if (Index(c.num_inputs()) != body.inputs().size() ||
-      Index(c.num_outputs()) != body.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
-          " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
-          body.inputs().size(), " and ", body.outputs().size(),
-          "; both are bound by position, so that they must be as many");
-  std::vector<int> inputs;
-  for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
-  const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
-  for (const int i : inputs)
-    if (c.HasInput(i))
-      c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
-  for (int o = 0; o < c.num_outputs(); ++o) {
-    const size_t at = Index(o);
-    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
-    if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
-  }
-}
-
-inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
-  if (Index(context.num_inputs()) == body.inputs().size() &&
-      Index(context.num_outputs()) == body.outputs().size())
-    // Its operator runs the graph itself, and may have operators that nobody else has.
-    InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
-}
-OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
-  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
-
 // ---- opkit/graph/partition/impl/options.ipp
 // The definition of ReadPartitionLimits.
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
@@ -37428,6 +38123,151 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
+// Spans of this image in the profile that the host records: those that its operators open in their
+// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Begins or ends with the host's recording.
+  static void Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+  }
+  // The next span of this thread is that of an operator which the host has opened one for already.
+  class Known {
+   public:
+    Known() : outer_(std::exchange(t_is_known, true)) {}
+    Known(const Known&) = delete;
+    ~Known() { t_is_known = outer_; }
+
+   private:
+    const bool outer_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (std::exchange(t_is_known, false) || adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The span gets an identity from the host. Where the two images share the current one, which is
+    // `now`, its parent is that of `now`.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open ones inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local bool t_is_known = false;
+};
+
+// Memory of this image's tensors, by the allocator that the host has when it is asked for.
+class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
+ public:
+  HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
+  const char* name() const override { return own_.name(); }
+
+  // Not where the program exports its symbols and the library has its table of allocators.
+  static void Use() {
+    if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
+    void *memory = nullptr, *owner = nullptr;
+    if (g_host->allocate(OPKIT_CPU, 0, kAlignment, &memory, &owner) != OPKIT_OK) return;
+    g_host->deallocate(owner, memory, kAlignment);
+    if (owner == &GetAllocator(DeviceType::kCPU)) return;
+    constexpr DeviceType kTypes[] = {DeviceType::kCPU, DeviceType::kGPU};
+    alignas(HostMemory) static unsigned char rooms[std::size(kTypes)][sizeof(HostMemory)];
+    static bool used = false;
+    if (std::exchange(used, true)) return;
+    for (size_t i = 0; i < std::size(kTypes); ++i)
+      if (Allocator* const own = Allocators()[kTypes[i]].load())
+        SetAllocator(kTypes[i], new (rooms[i]) HostMemory(kTypes[i], *own));
+  }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    void *memory = nullptr, *owner = nullptr;
+    const opkit_status status =
+        g_host->allocate(static_cast<int32_t>(type_), index, bytes, &memory, &owner);
+    if (status == OPKIT_UNSUPPORTED)  // the host has no such memory
+      memory = own_.Allocate(bytes, index);
+    else if (status == OPKIT_OUT_OF_MEMORY)
+      return nullptr;
+    else if (status != OPKIT_OK)
+      Throw(CodeOfStatus(status), g_host->failure_text());
+    void* none = nullptr;
+    if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
+    try {
+      MutexLock lock(mutex_);
+      others_.emplace_back(memory, owner);
+      ++num_others_;
+      return memory;
+    } catch (...) {  // no memory to note it in
+      Free(owner, memory, bytes);
+      return nullptr;
+    }
+  }
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
+    void* owner = usual_.load();
+    if (num_others_.load() > 0) owner = Forget(data, owner);
+    Free(owner, data, bytes);
+  }
+
+ private:
+  void Free(void* owner, void* memory, int64_t bytes) noexcept {
+    owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
+  }
+  void* Forget(const void* data, void* usual) {
+    MutexLock lock(mutex_);
+    for (auto& one : others_) {
+      if (one.first != data) continue;
+      void* const owner = one.second;
+      one = others_.back();
+      others_.pop_back();
+      if (--num_others_ == 0) std::vector<std::pair<void*, void*>>().swap(others_);
+      return owner;
+    }
+    return usual;
+  }
+
+  const DeviceType type_;
+  Allocator& own_;
+  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
+  Mutex mutex_;                        // of the others
+  std::vector<std::pair<void*, void*>> others_;
+  std::atomic<int64_t> num_others_{0};
+};
+
 // The library's operator behind one operator of the host's, and the tensors that it reads and
 // writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
 // one is bound to a workspace.
@@ -37435,7 +38275,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
+      : def_(DefinitionOfAbi(node)),
+        registered_(StrCat("registered at ", kernel.Place())),
+        shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     def_.Engine("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
@@ -37546,9 +38388,24 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
-    if (call_) return call_->Run(inputs_, outputs_);
-    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
-               call->asynchronous);
+    HostSpans::Follow();
+    const HostSpans::Known known;
+    try {
+      if (call_) return call_->Run(inputs_, outputs_);
+      bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+                 call->asynchronous);
+    } catch (const Error& error) {
+      RethrowForHost(error);
+    }
+  }
+  // Without the lines about this operator, of which the host has its own.
+  [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
+    Error told(error.code(), error.message());
+    for (const std::string& line : error.context()) {
+      if (line.starts_with("in operator ") && line.ends_with(registered_)) break;
+      told.AddContext(line);
+    }
+    throw told;
   }
 
   // Copies a result that does not lie in the host's memory there.
@@ -37628,6 +38485,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   };
 
   OperatorDef def_;
+  const std::string registered_;
   std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
   BoundOperator bound_;             // or
   std::unique_ptr<DirectCall> call_;
@@ -37657,6 +38515,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
     if (schema.has_cost()) op.cost = &Cost;
+    if (schema.has_test_inputs()) op.test_inputs = &TestInputs;
     op.author = &schema;
   }
   OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
@@ -37665,6 +38524,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       to.propose = &Propose;
       to.create_for = &CreateFor;
     }
+    if (kernel.fuse) to.fuse = &Fuse;
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
@@ -37694,12 +38554,37 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
         const AbiConfig abi(config, node->num_inputs, node->num_outputs);
         const opkit_status status = proposals->add(proposals, &abi.config());
         if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
       }
+    });
+  }
+  OPKIT_COLD static opkit_status Fuse(const opkit_kernel* kernel, const opkit_fusion* fusion) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const opkit_node &node = *fusion->node, &next = *fusion->next;
+      const OperatorDef def = DefinitionOfAbi(node), next_def = DefinitionOfAbi(next);
+      const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
+          outs(fusion->outputs, node.num_outputs, true),
+          next_ins(fusion->next_inputs, next.num_inputs, true),
+          next_outs(fusion->next_outputs, next.num_outputs, true);
+      const KernelConfig config = ConfigOfAbi(*fusion->config, node.num_inputs, node.num_outputs),
+                         next_config =
+                             ConfigOfAbi(*fusion->next_config, next.num_inputs, next.num_outputs);
+      const std::optional<FusedNode> made =
+          own.fuse({{def, ins.infos(), outs.infos()},
+                    config,
+                    {next_def, next_ins.infos(), next_outs.infos()},
+                    next_config,
+                    static_cast<size_t>(fusion->read)});
+      if (!made) return;
+      const AbiNode both(made->def);
+      const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
+      const opkit_status status = fusion->fuse(fusion, &both.node(), &chosen.config());
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
     });
   }
   static void Destroy(void* instance) {
@@ -37725,72 +38610,16 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     });
   }
 
-  // The host's knowledge of values, as this image's inference reads it.
-  class Values {
-   public:
-    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
-      for (uint64_t i = 0; i < count; ++i) {
-        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
-        if (!with_shapes) {
-          info.shape = {};
-          continue;
-        }
-        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
-        if (!value.constant) continue;
-        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
-      }
-    }
-    const std::vector<TensorInfo>& infos() const { return infos_; }
-
-   private:
-    // The standard one for a layout that only the host knows.
-    static Layout KnownLayout(const char* name) {
-      if (g_registered_layouts)
-        for (const RegisteredLayout& known : g_registered_layouts())
-          if (known.name == name) return Layout{known.id, {}};
-      return {};
-    }
-    std::vector<TensorInfo> infos_;
-    std::list<Tensor> constants_;  // that infos_ point to
-  };
-  static int64_t NumberOf(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
-    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
-    return number && *number >= 0 ? -2 - *number : -1;
-  }
-
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                     opkit_value* outputs, bool types, bool with_shapes) {
     OperatorDef def = DefinitionOfAbi(*node);
-    const Values ins(inputs, node->num_inputs, with_shapes);
-    const Values outs(outputs, node->num_outputs, with_shapes);
+    const ValuesOfAbi ins(inputs, node->num_inputs, with_shapes);
+    const ValuesOfAbi outs(outputs, node->num_outputs, with_shapes);
     InferenceContext context(def, ins.infos(), outs.infos());
     schema.Infer(context);
-    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
-      for (size_t i = 0; i < infos.size(); ++i)
-        types ? StoreType(infos[i], *opkit_value_at(values, i))
-              : StoreShape(infos[i], *opkit_value_at(values, i));
-    };
-    store(context.inputs(), inputs);
-    store(context.outputs(), outputs);
-  }
-  static void StoreType(const TensorInfo& info, opkit_value& value) {
-    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
-  }
-  static void StoreShape(const TensorInfo& info, opkit_value& value) {
-    if (!info.shape.has_rank()) return;
-    if (info.shape.rank() > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
-            " are the most");
-    const bool same_rank = value.rank == info.shape.rank();
-    value.rank = info.shape.rank();
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = NumberOf(info.shape[axis]);
-      if (extent != -1 || !same_rank) value.dims[axis] = extent;
-    }
+    for (const auto& [infos, values] :
+         {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
+      types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
   // Wrong shapes are for infer_shape to report.
   static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
@@ -37829,12 +38658,22 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                       const opkit_value* inputs, const opkit_value* outputs,
                                       opkit_cost* cost) {
     return GuardedCall([&] {
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
       cost->flops = said.flops;
       cost->bytes_read = said.bytes_read;
       cost->bytes_written = said.bytes_written;
       cost->params_bytes = said.params_bytes;
+    });
+  }
+  OPKIT_COLD static opkit_status TestInputs(const opkit_op* op, int32_t dtype, uint64_t seed,
+                                            const opkit_test_inputs* inputs) {
+    return GuardedCall([&] {
+      for (const Tensor& one : SchemaOf(op).MakeTestInputs(static_cast<DType>(dtype), seed)) {
+        const AbiAttributes tensor(Arguments{{"input", one}});
+        const opkit_status status = inputs->add(inputs, (*tensor.data())->tensors[0]);
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
     });
   }
   // The largest scratch among the first configurations that the device's kernels propose in
@@ -37845,7 +38684,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true);
       std::optional<std::vector<TensorInfo>> outs;
       for (const Kernel* kernel :
            OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
@@ -37914,9 +38753,44 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
+// What the library says of a backend of its kernels.
+struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
+  explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.rank = OpRegistry::Global().BackendRank(name);
+    if (OpRegistry::Global().HasAvailability(name)) abi.available = &Available;
+    abi.author = this;
+  }
+  static opkit_status Available(const opkit_backend* backend) {
+    return GuardedCall([&] {
+      Kernel kernel;
+      kernel.backend = static_cast<const ExportedBackend*>(backend->author)->name;
+      if (std::string why = OpRegistry::Global().WhyUnavailable(kernel); !why.empty())
+        return OpStatus::Failure(why);
+      return OpStatus();
+    });
+  }
+
+  const std::string name;
+  opkit_backend abi{};
+};
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void AddBackends(const std::vector<FunctionRecord>& records,
+                                                     LibraryContents& contents) {
+  std::vector<std::string> names;
+  for (const FunctionRecord& record : records)
+    for (const FunctionDevice& device : record->devices)
+      if (!device.backend.empty() && !Contains(names, device.backend)) {
+        names.push_back(device.backend);
+        AddExported<ExportedBackend>(contents, contents.backends, device.backend);
+      }
+}
+
 OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
   static const ExportedRegistries registries;
+  HostMemory::Use();
+  HostSpans::Use();
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();
@@ -37926,6 +38800,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
     const OpSchema& schema = OpRegistry::Global().GetSchema(name);
     if (!schema.is_internal()) records.push_back(ReadSchema(schema));
   }
+  AddBackends(records, contents);
   g_export_threads.described = true;
 }
 

@@ -1254,6 +1254,10 @@ void PinCurrentThread(int index);
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
+// Gives the calling thread, until it ends, a stack for signal handlers, if it has none: where its
+// own has overflown there is no room for one.
+void MakeSignalStack();
+
 // What Linux counts on the calling thread from now on: `type` and `config` are those of
 // perf_event_open(2). A descriptor, or -errno.
 int OpenThreadCounter(uint32_t type, uint64_t config);
@@ -2956,6 +2960,11 @@ namespace opkit::inline OPKIT_ABI {
 // The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
+// The same, but 0 for a new name that finds no room (SetRoomForNames). Thread-safe.
+uint32_t InternNameIfRoom(std::string_view name);
+// Room for `bytes` of names besides those that there are, as InternNameIfRoom counts it: who makes
+// names without end does not fill the memory. Without bound until this is called. Thread-safe.
+void SetRoomForNames(int64_t bytes);
 // The name of a number that InternName has given; empty for others. Thread-safe.
 std::string InternedName(uint32_t number);
 
@@ -2980,7 +2989,7 @@ struct Device;
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
-  kCustomOperator,  // loaded from a library, or registered by functions
+  kCustomOperator,  // loaded from a library, or registered by functions or a typed function
   // 3 was an operator inside another one, which an older library may still hand over.
   kUserCode = 4,  // a scope that an author opened
   kConverter,
@@ -3007,6 +3016,14 @@ struct Invocation {
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
+  // The name itself, for the call that it is given to, where it has no number.
+  std::string_view text = {};
+
+  // For a name of the program's own: it may have any number of them.
+  static SpanNames OfText(std::string_view name) {
+    const uint32_t number = InternNameIfRoom(name);
+    return {number, 0, number != 0 ? std::string_view() : name};
+  }
 };
 
 // The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
@@ -3062,10 +3079,18 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
+// Where this image finds its sink: in the process's, or in a library that a program has loaded,
+// whatever symbols that exports, in one of its own. Written before its operators run.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
-// The sink of the process, or null. Relaxed: a sink never goes away, and what it needs was there
-// before it was installed; a thread that sees it late records later.
-inline SpanSink* CurrentSpanSink() { return g_span_sink.load(std::memory_order_relaxed); }
+// The sink of the process, or null. Relaxed where there is none, which costs a load on every
+// machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
+// it was made.
+OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
+  if (!g_image_span_sink->load(std::memory_order_relaxed)) [[likely]]
+    return nullptr;
+  return g_image_span_sink->load(std::memory_order_acquire);
+}
 
 // Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
 // its own, so that opening a scope touches nothing shared.
@@ -4655,6 +4680,16 @@ class InferenceContext {
 
 namespace detail {
 
+// Filled in a library: whether the program that has loaded it has an operator, and inference by
+// that. Of a program's own they are empty, or answer no.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_host_has_operator{
+    "an operator of the program, in a library,", "opkit/op.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(InferenceContext& context)> g_infer_on_host{
+    "an operator of the program, in a library,", "opkit/op.hpp"};
+inline bool IsOperatorOfHost(const std::string& op) {
+  return g_host_has_operator && g_host_has_operator(op);
+}
+
 // A node's inputs, null where it leaves one out.
 using InputPointers = std::span<const Tensor* const>;
 
@@ -5238,6 +5273,7 @@ class OpSchema {
   std::string SuggestArgument(std::string_view name) const { return attributes_.Suggest(name); }
   // ArityFromArguments was called: attributes may decide the number of outputs.
   bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
+  bool has_test_inputs() const { return static_cast<bool>(test_inputs_); }
   // Empty where the schema makes no test data.
   std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
@@ -5384,15 +5420,18 @@ class OpRegistry {
   void CheckBackend(std::string_view backend) const;
   // How selection orders the backends that no node or preference asks for: higher first.
   // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
-  // counts.
-  void SetBackendRank(std::string_view backend, int rank);
-  int BackendRank(std::string_view backend) const;
+  // counts. What a library says, as `origin`, is true of its own kernels alone.
+  void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
+  int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
   // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
   // first node that one of its kernels might run. Those of an absent backend are dropped with that
-  // reason.
-  void SetBackendAvailability(std::string_view backend, std::string (*why_not)());
-  std::string WhyUnavailable(std::string_view backend) const;
+  // reason. What a library says, as `origin`, is true of its own kernels alone.
+  void SetBackendAvailability(std::string_view backend, UniqueFunction<std::string()> why_not,
+                              const std::string& origin = {});
+  std::string WhyUnavailable(const Kernel& kernel) const;
+  // Whether that was said of this program's own kernels of the backend.
+  bool HasAvailability(std::string_view backend) const;
   // The backends that have kernels in this program, by name.
   std::vector<BackendInfo> Backends() const;
 
@@ -6315,7 +6354,7 @@ namespace detail {
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 
 // Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
-// Empty: all may.
+// Empty: all may. In a library its plain kernels always may.
 OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
 // The backends that are asked for, in order: by the node, by OPKIT_BACKENDS, by the preferences for
 // its operator and for all, and the plain operator.
@@ -6987,7 +7026,7 @@ namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<') return false;
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
   return !name.empty();
 }
 
@@ -7896,7 +7935,9 @@ class TypedOperator final : public Operator<Context> {
       : Operator<Context>(def, ws),
         call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
         inputs_(call_.num_inputs()),
-        outputs_(def.outputs().size()) {}
+        outputs_(def.outputs().size()) {
+    this->set_invocation_kind(InvocationKind::kCustomOperator);
+  }
 
  private:
   bool InfersOutputs() const final { return true; }
@@ -8542,8 +8583,9 @@ std::string ToJson(const ProfileDiff& diff);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Records from now to the end of the process where the environment's OPKIT_PROFILE names the file
-// of a trace; once. Returns whether it does.
+// Records from now to the end of the process, or until the program calls Profiler::Start, where the
+// environment's OPKIT_PROFILE names a file; once. The file is one of WriteProfileFile, with the
+// number of the process for each "%p" in its name. Returns whether it does.
 bool ProfileByEnvironment();
 
 }  // namespace detail
@@ -8621,8 +8663,10 @@ struct ProfileOptions {
   // are not to be had.
   std::vector<std::string> counters = {};
   CounterSource* counter_source = nullptr;  // null: PerfCounters()
-  // Where a fatal signal ends the process while the session runs, its Chrome trace until then is
-  // written there. Empty for nowhere.
+  // Where a fatal signal, SIGINT, SIGTERM or SIGHUP ends the process while the session runs, what
+  // was recorded until then is written there: a Chrome trace, or what ".pftrace" and ".html" at the
+  // end of the name ask for. Empty for nowhere. It takes signal handlers, and a stack for them on
+  // each thread that records.
   std::string crash_trace = {};
 };
 
@@ -8645,9 +8689,9 @@ struct MachineRates {
 
   // `flops` operations and `bytes` bytes in `ns`, as a share of what this machine could do with
   // them at most: the longer of the times that it needs for either (Williams, Waterman, Patterson:
-  // Roofline, 2009). 0 where the rates are not known.
+  // Roofline, 2009). 0 where the rates are not known: where one is not above 0, or no number.
   double ShareOf(double its_flops, double its_bytes, int64_t ns) const {
-    if (flops <= 0 || bytes <= 0 || ns <= 0) return 0;
+    if (!(flops > 0) || !(bytes > 0) || ns <= 0) return 0;
     const double compute = its_flops / flops, traffic = its_bytes / bytes;
     return (compute > traffic ? compute : traffic) / (static_cast<double>(ns) * 1e-9);
   }
@@ -8667,8 +8711,9 @@ namespace opkit::inline OPKIT_ABI {
 struct ProfileTableOptions {
   enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
   Sort sort = Sort::kTotal;
-  bool by_node = false;   // a row for each node instead of one for each type of operator
-  bool by_shape = false;  // and for each dtypes and shapes of inputs, with ProfileOptions::shapes
+  bool by_node = false;  // a row for each node instead of one for each type of operator
+  // And for each dtypes and shapes of inputs and each backend, with ProfileOptions::shapes.
+  bool by_shape = false;
   MachineRates peak =
       {};  // what rates are compared with: MachinePeak() of opkit/profile/machine_peak.hpp
 };
@@ -8678,8 +8723,8 @@ struct ProfileTableOptions {
 // is in the row `MyOp::user_code`.
 struct ProfileTableRow {
   std::string name;
-  std::string node;    // empty unless by_node
-  std::string shapes;  // empty unless by_shape
+  std::string node;             // empty unless by_node
+  std::string shapes, backend;  // empty unless by_shape
   std::string domain;
   int64_t count = 0;
   int64_t total = 0, self = 0, min = 0, max = 0;
@@ -8830,7 +8875,7 @@ class ProfileScope {
  public:
   // `name` is copied while a profile is recorded.
   explicit ProfileScope(std::string_view name)
-      : scope_(InvocationKind::kUserCode, [&] { return SpanNames{InternName(name)}; }) {}
+      : scope_(InvocationKind::kUserCode, [&] { return SpanNames::OfText(name); }) {}
 
  private:
   InvocationScope scope_;
@@ -8862,8 +8907,11 @@ void ProfileFrame(std::string_view name = "frame");
 #include <cmath>
 #include <csignal>
 #include <dlfcn.h>
+#include <iterator>
 #include <list>
 #include <map>
+#include <stddef.h>
+#include <stdint.h>
 
 // ---- opkit/base/impl/strings.ipp
 // The definitions of opkit/base/strings.hpp.
@@ -9206,7 +9254,7 @@ OPKIT_INLINE void PinCurrentThread(int index) {
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
   int skip = index % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -9214,6 +9262,41 @@ OPKIT_INLINE void PinCurrentThread(int index) {
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
     return;
   }
+}
+
+// A stack for the handlers of one thread.
+class SignalStack {
+ public:
+  SignalStack() {
+    stack_t now = {};
+    if (sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
+    void* const memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    stack_t own = {};
+    own.ss_sp = memory;
+    own.ss_size = kBytes;
+    if (sigaltstack(&own, nullptr) == 0)
+      memory_ = memory;
+    else
+      munmap(memory, kBytes);
+  }
+  SignalStack(const SignalStack&) = delete;
+  ~SignalStack() {
+    if (!memory_) return;
+    stack_t now = {}, none = {};
+    none.ss_flags = SS_DISABLE;
+    const bool is_own = sigaltstack(nullptr, &now) == 0 && now.ss_sp == memory_;
+    if (!is_own || sigaltstack(&none, nullptr) == 0) munmap(memory_, kBytes);
+  }
+
+ private:
+  static constexpr size_t kBytes = 64 << 10;  // for handlers of a program's own too
+  void* memory_ = nullptr;
+};
+OPKIT_INLINE void MakeSignalStack() {
+  static thread_local const SignalStack stack;
+  static_cast<void>(stack);
 }
 
 OPKIT_INLINE void SetCurrentThreadName(const char* name) {
@@ -10098,6 +10181,7 @@ namespace detail {
 struct InternedNames {
   Mutex mutex;
   NameIndex names;
+  int64_t room = INT64_MAX;
 
   // Not destroyed: threads may still name things while the process ends.
   static InternedNames& Get() {
@@ -10121,18 +10205,24 @@ struct RecentName {
 };
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
-}  // namespace detail
-
-OPKIT_INLINE uint32_t InternName(std::string_view name) {
+inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
+  constexpr int64_t kBytesBeside = 64;  // the text: its string, and its places in the index
   if (name.empty()) return 0;
   // By its address: a name is mostly a literal, or a string that lives long.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
-  detail::RecentName& recent = detail::t_recent_names[(place ^ place >> 6) % 64];
+  RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  detail::InternedNames& table = detail::InternedNames::Get();
-  detail::MutexLock lock(table.mutex);
-  const auto number = static_cast<uint32_t>(table.names.Add(name));
+  InternedNames& table = InternedNames::Get();
+  MutexLock lock(table.mutex);
+  int found = table.names.Find(name);
+  if (found < 0) {
+    const int64_t bytes = static_cast<int64_t>(name.size()) + kBytesBeside;
+    if (only_if_room && table.room < bytes) return 0;
+    table.room -= bytes;
+    found = table.names.Add(name);
+  }
+  const auto number = static_cast<uint32_t>(found);
   if (name.size() <= sizeof recent.text) {
     recent.number = number;
     recent.size = static_cast<uint32_t>(name.size());
@@ -10141,6 +10231,19 @@ OPKIT_INLINE uint32_t InternName(std::string_view name) {
   return number;
 }
 
+}  // namespace detail
+
+OPKIT_INLINE uint32_t InternName(std::string_view name) {
+  return detail::NumberOfName(name, false);
+}
+OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
+  return detail::NumberOfName(name, true);
+}
+OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
+  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::MutexLock lock(table.mutex);
+  table.room = bytes;
+}
 OPKIT_INLINE std::string InternedName(uint32_t number) {
   detail::InternedNames& table = detail::InternedNames::Get();
   detail::MutexLock lock(table.mutex);
@@ -12065,13 +12168,18 @@ struct OpRegistry::State {
   bool has_overrides = false;
   struct Rank {
     int value = kUnranked;
+    std::string origin;
   };
-  NameMap<Rank> ranks;
+  NameMap<std::vector<Rank>> ranks;  // of each backend, by those that say one
+  // By backend and origin. The function stays where it is while it is called.
   struct Availability {
-    std::string (*why_not)() = nullptr;
+    detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
     bool is_known = false;
     std::string found;
   };
+  static std::string AvailabilityKey(std::string_view backend, std::string_view origin) {
+    return StrCat(backend, '\n', origin);
+  }
   NameMap<Availability> availability;
 };
 
@@ -12205,6 +12313,13 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
+  state_->ranks.EraseIf([&](auto& row) {
+    std::erase_if(row.value, [&](const State::Rank& rank) { return rank.origin == origin; });
+    return row.value.empty();
+  });
+  state_->availability.EraseIf([&](const auto& row) {
+    return std::string_view(row.name).ends_with(State::AvailabilityKey({}, origin));
+  });
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
     std::erase_if(entry.kernels,
@@ -12239,48 +12354,81 @@ OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyNoBackend(std::string_view ba
 OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
   if (std::string why = WhyNoBackend(backend); !why.empty()) Throw(ErrorCode::kNotFound, why);
 }
-OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
+OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank,
+                                             const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  int& known = state_->ranks[backend].value;
-  if (rank > known) known = rank;
+  state_->ranks[backend].push_back({rank, origin});
 }
-OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
+OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_view origin) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  const State::Rank* known = state_->ranks.Find(backend);
-  return known ? known->value : kUnranked;
+  int rank = kUnranked;
+  if (const auto* known = state_->ranks.Find(backend))
+    for (const State::Rank& one : *known)
+      if (one.origin.empty() || one.origin == origin) rank = (std::max)(rank, one.value);
+  return rank;
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
-                                                     std::string (*why_not)()) {
+                                                     UniqueFunction<std::string()> why_not,
+                                                     const std::string& origin) {
+  using Function = detail::Shared<UniqueFunction<std::string()>>;
   detail::MutexLock lock(state_->mutex);
-  state_->availability[backend] = {why_not, false, {}};
+  state_->availability[State::AvailabilityKey(backend, origin)] = {
+      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}};
 }
-OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(std::string_view backend) const {
-  std::string (*why_not)() = nullptr;
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(const Kernel& kernel) const {
+  const std::string key = State::AvailabilityKey(kernel.backend, kernel.origin);
+  State::Availability known;
   {
     detail::MutexLock lock(state_->mutex);
-    const State::Availability* known = state_->availability.Find(backend);
-    if (!known) return {};
-    if (known->is_known) return known->found;
-    why_not = known->why_not;
+    const State::Availability* found = state_->availability.Find(key);
+    if (!found) return {};
+    known = *found;
   }
-  std::string why = why_not();  // may take its time, and look into the registry
-  detail::MutexLock lock(state_->mutex);
-  State::Availability& known = state_->availability[backend];
+  if (known.is_known) return known.found;
+  known.found = known.why_not->value();  // may take its time, and look into the registry
   known.is_known = true;
-  return known.found = std::move(why);
+  detail::MutexLock lock(state_->mutex);
+  state_->availability[key] = known;
+  return known.found;
+}
+OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backend) const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->availability.Has(State::AvailabilityKey(backend, {}));
 }
 OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
-  NameMap<int> kernels;
+  struct Row {
+    int kernels = 0;
+    detail::RefCountedList rows;  // one of each origin
+  };
+  NameMap<Row> backends;
   {
     detail::MutexLock lock(state_->mutex);
     for (const auto& row : state_->ops)
-      for (const auto& kernel : row.value.kernels) ++kernels[State::KernelOf(kernel).backend];
+      for (const auto& kernel : row.value.kernels) {
+        const Kernel& one = State::KernelOf(kernel);
+        Row& backend = backends[one.backend];
+        ++backend.kernels;
+        bool is_new = true;
+        for (const auto& known : backend.rows)
+          is_new &= State::KernelOf(known).origin != one.origin;
+        if (is_new) backend.rows.push_back(kernel);
+      }
   }
   std::vector<BackendInfo> found;
-  for (const auto& row : kernels)
-    found.push_back({row.name, BackendRank(row.name), row.value, WhyUnavailable(row.name)});
+  for (const auto& row : backends) {
+    BackendInfo& info = found.emplace_back();
+    info.name = row.name;
+    info.rank = BackendRank(row.name);
+    for (const auto& kernel : row.value.rows)
+      info.rank = (std::max)(info.rank, BackendRank(row.name, State::KernelOf(kernel).origin));
+    info.kernels = row.value.kernels;
+    for (const auto& kernel : row.value.rows) {  // those of one origin can run, or none
+      info.why_unavailable = WhyUnavailable(State::KernelOf(kernel));
+      if (info.why_unavailable.empty()) break;
+    }
+  }
   return found;
 }
 
@@ -13018,6 +13166,826 @@ namespace {
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
+// ---- opkit/abi/opkit_abi.h
+/* opkit_abi.h: all that crosses between a host program and a library of operators. C99.
+ *
+ * A library exports one function, opkit_library_entry. It is given the host's table of functions
+ * and returns a description of the library: its operators, and for each the functions that infer
+ * and compute. Authors in C++ include opkit/op.hpp, which fills all of this in;
+ * examples/library/plain_c.c is a library in C.
+ *
+ * The rules that keep libraries and hosts of different versions working together:
+ * 1. Every struct begins with `size`, the sizeof that its maker compiled with, and `extension`,
+ *    null but for private agreements. A reader asks OPKIT_ABI_HAS(p, member) before it reads a
+ *    member that was not there in version 1.0.
+ * 2. Members never change their place, type or meaning and are never removed. New ones go at the
+ *    end of their struct, and OPKIT_ABI_MINOR grows by one. What cannot be done so is a new major
+ *    version, which older libraries are refused by. A host does not look at flags it does not know.
+ *    opkit_scope and opkit_invocation have no size and never change.
+ * 3. Arrays of structs are read with the stride that their first element's `size` says
+ *    (opkit_tensor_at, opkit_value_at), or are arrays of pointers.
+ * 4. A null function pointer is something its side does not offer. A status that one does not know
+ *    is a failure.
+ * 5. No memory changes hands: who allocates frees. Strings are UTF-8, end with a zero and, like all
+ *    that is passed to a call, last until the call returns; what describes a library lasts until it
+ *    is unloaded.
+ * 6. Nothing is thrown and no longjmp passes through a call in either direction.
+ * 7. Any function may be called from several threads at once, for different instances; one
+ *    instance is run by one thread at a time.
+ */
+#ifndef OPKIT_ABI_OPKIT_ABI_H_
+#define OPKIT_ABI_OPKIT_ABI_H_
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OPKIT_ABI_MAJOR 1
+#define OPKIT_ABI_MINOR 4
+
+/* Whether the struct that p points to is long enough to have the member. */
+#define OPKIT_ABI_HAS(p, member) \
+  ((p)->size >= (uint64_t)((const char*)(&(p)->member + 1) - (const char*)(p)))
+
+/* What a function answers. After a failure the text given to host->set_error explains it. */
+typedef int32_t opkit_status;
+enum {
+  OPKIT_OK = 0,
+  OPKIT_INVALID_ARGUMENT = 1,
+  OPKIT_TYPE_MISMATCH = 2,
+  OPKIT_NOT_FOUND = 3,
+  OPKIT_ALREADY_EXISTS = 4,
+  OPKIT_OUT_OF_RANGE = 5,
+  OPKIT_UNINITIALIZED = 6,
+  OPKIT_OUT_OF_MEMORY = 7,
+  OPKIT_UNSUPPORTED = 8,
+  OPKIT_FAILED_PRECONDITION = 9,
+  OPKIT_CANCELLED = 10,
+  OPKIT_DEADLINE_EXCEEDED = 11,
+  OPKIT_FAILED = 12
+};
+
+/* Element types. complex64 is two float32, complex128 two float64. */
+enum {
+  OPKIT_UNDEFINED = 0,
+  OPKIT_BOOL = 1,
+  OPKIT_INT8 = 2,
+  OPKIT_INT16 = 3,
+  OPKIT_INT32 = 4,
+  OPKIT_INT64 = 5,
+  OPKIT_UINT8 = 6,
+  OPKIT_UINT16 = 7,
+  OPKIT_UINT32 = 8,
+  OPKIT_UINT64 = 9,
+  OPKIT_FLOAT16 = 10,
+  OPKIT_BFLOAT16 = 11,
+  OPKIT_FLOAT32 = 12,
+  OPKIT_FLOAT64 = 13,
+  OPKIT_COMPLEX64 = 14,
+  OPKIT_COMPLEX128 = 15
+};
+
+/* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
+enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
+
+/* How a result is to be stored. */
+enum {
+  OPKIT_REQ_NONE = 0,    /* nobody wants it: there is no memory */
+  OPKIT_REQ_WRITE = 1,   /* */
+  OPKIT_REQ_INPLACE = 2, /* the memory is that of an input, which the operator allows */
+  OPKIT_REQ_ADD = 3      /* onto what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+};
+
+enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
+
+/* A tensor: a view. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+typedef struct opkit_tensor {
+  uint64_t size;
+  const void* extension;
+  void* data; /* the first element; in the memory of the device */
+  const int64_t* shape;
+  const int64_t* strides; /* in elements, one for each extent */
+  int32_t rank;
+  int32_t dtype;
+  int32_t device_type;
+  int32_t device_index;
+  int32_t req;      /* of an output */
+  int32_t reserved; /* 0 */
+  const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
+} opkit_tensor;
+
+/* The type of an attribute. A list's number is its element's plus five. */
+enum {
+  OPKIT_ATTR_INT = 0,
+  OPKIT_ATTR_FLOAT = 1,
+  OPKIT_ATTR_BOOL = 2,
+  OPKIT_ATTR_STRING = 3,
+  OPKIT_ATTR_TENSOR = 4,
+  OPKIT_ATTR_INTS = 5,
+  OPKIT_ATTR_FLOATS = 6,
+  OPKIT_ATTR_BOOLS = 7,
+  OPKIT_ATTR_STRINGS = 8,
+  OPKIT_ATTR_TENSORS = 9
+};
+
+/* A named attribute. Of the four arrays the one of its type has `count` elements (one for a single
+ * value) and the others are null. */
+typedef struct opkit_attr {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  int32_t type;
+  int32_t reserved; /* 0 */
+  uint64_t count;
+  const int64_t* ints; /* bools too */
+  const double* floats;
+  const char* const* strings;
+  const uint64_t* string_sizes; /* bytes, without the zero at the end */
+  const opkit_tensor* const* tensors;
+  const char* text; /* the value as text: 3, 0.5, true, word, [1, 2] */
+} opkit_attr;
+
+typedef struct opkit_node opkit_node;
+
+/* A graph that a node carries as an attribute: nodes in an order that respects their values. */
+typedef struct opkit_graph {
+  uint64_t size;
+  const void* extension;
+  const char* name; /* of the attribute */
+  uint64_t num_inputs;
+  const char* const* inputs;
+  uint64_t num_outputs;
+  const char* const* outputs;
+  uint64_t num_constants;
+  const char* const* constant_names;
+  const opkit_tensor* const* constants;
+  uint64_t num_nodes;
+  const opkit_node* const* nodes;
+  /* Since 1.3. What is known of the values that are named, read with opkit_value_at; none where the
+   * graph was not inferred. */
+  uint64_t num_values;
+  const char* const* value_names;
+  const struct opkit_value* values;
+} opkit_graph;
+
+/* A call site of an operator. */
+struct opkit_node {
+  uint64_t size;
+  const void* extension;
+  const char* op;
+  const char* name; /* empty where it has none */
+  int32_t device_type;
+  int32_t device_index;
+  uint64_t num_inputs;
+  const char* const* inputs; /* names of values; empty for one that is left out */
+  uint64_t num_outputs;
+  const char* const* outputs;
+  uint64_t num_attrs;
+  const opkit_attr* const* attrs;
+  uint64_t num_graphs;
+  const opkit_graph* const* graphs;
+  /* Since 1.3. Names of nodes that must run before it though it reads none of their outputs; the
+   * backend that it asks for, empty for none; whether it computes a gradient. */
+  uint64_t num_control_inputs;
+  const char* const* control_inputs;
+  const char* backend;
+  int32_t is_gradient;
+  int32_t reserved;
+};
+
+/* What is known of an input or output before it is computed; inference fills in what it can say. */
+#define OPKIT_MAX_RANK 32
+typedef struct opkit_value {
+  uint64_t size;
+  const void* extension;
+  int32_t present; /* 0: the node leaves it out */
+  int32_t dtype;   /* -1: unknown */
+  int32_t rank;    /* -1: unknown */
+  int32_t reserved;
+  /* -1: unknown; less: a symbol, the same number for the same one */
+  int64_t dims[OPKIT_MAX_RANK];
+  const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
+  const char* layout; /* since 1.3: of an input, where a kernel proposes; null: the standard one */
+} opkit_value;
+
+typedef struct opkit_host opkit_host;
+
+/* Memory of 0 bytes. */
+#define OPKIT_NO_BYTES ((void*)64)
+
+/* One run of an operator. Tensors are read with opkit_input and opkit_output. */
+typedef struct opkit_call {
+  uint64_t size;
+  const void* extension;
+  const opkit_host* host;
+  void* context;  /* the host's own */
+  const char* op; /* the operator's name */
+  uint64_t num_inputs;
+  const opkit_tensor* inputs;
+  uint64_t num_outputs;
+  const opkit_tensor* outputs;
+  /* What scratch_bytes asked for, undefined at the start: OPKIT_NO_BYTES for 0 bytes; null where
+   * the operator has no scratch_bytes. */
+  void* scratch;
+  int64_t scratch_bytes;
+  void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
+  int32_t device_type;
+  int32_t device_index;
+  int32_t asynchronous; /* not 0: what is issued now runs later, at its place in the stream */
+  int32_t reserved;
+  uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
+  uint64_t author[8];   /* for the author's side, all 0 at the start */
+  /* Since 1.3. The names of the layouts that inputs and outputs are in, whose strides then say
+   * nothing; null for one that lies as its strides say, and an array that is null where all do.
+   * Only for kernels whose configuration asks for it. */
+  const char* const* input_layouts;
+  const char* const* output_layouts;
+} opkit_call;
+
+/* What remembers that an operator is not finished: see opkit_host.defer. */
+typedef struct opkit_completion opkit_completion;
+
+/* Since 1.2. An operator that runs beside its caller: see opkit_host.invoke_async. */
+typedef struct opkit_pending opkit_pending;
+
+/* Room for the host, on the caller's stack. */
+typedef struct opkit_scope {
+  uint64_t storage[8];
+} opkit_scope;
+
+/* The identity of an operator's run, to which the work that it starts is attributed. */
+typedef struct opkit_invocation {
+  uint64_t id;
+  uint64_t parent;
+  uint64_t kind; /* in its low 8 bits; the others are the host's: hand them on as they are */
+} opkit_invocation;
+
+/* What the host offers. `call` is the one that forward or backward was given. */
+struct opkit_host {
+  uint64_t size;
+  const void* extension;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  const char* version; /* of the host's toolkit */
+
+  /* Explains the failure that this thread is about to return; add_error adds to what is there. The
+   * text is copied. */
+  void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
+  void (*add_error)(const char* text, uint64_t text_size);
+  /* Why a function of this table has failed last in this thread. */
+  const char* (*failure_text)(void);
+
+  /* `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the run has
+   * ended. Null for 0 bytes. From any thread of the call. */
+  opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
+  /* A dense tensor in such memory, written to *tensor. */
+  opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
+                            const int64_t* shape, opkit_tensor* tensor);
+  /* body(context, begin, end) for ranges that make up [0, n), on the host's threads and this one;
+   * `grain` indices make a range, 0 lets the host measure. Returns when all have run; where one
+   * fails, the others are skipped as far as they have not begun, and its status is the answer. Now,
+   * also on a CPU stream: issue it by launch. */
+  opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
+                               opkit_status (*body)(void* context, int64_t begin, int64_t end),
+                               void* context);
+  /* work(context) at its place in the stream, and then drop(context); without a stream both now.
+   * drop is called also where work is not, and where launch fails. */
+  opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
+                         void (*drop)(void* context), void* context);
+  /* Another operator of the host on these tensors, writing into the outputs given; at its place in
+   * the stream where there is one. Kept ready from run to run. One thread of a call at a time. */
+  opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
+                         const opkit_tensor* inputs, uint64_t num_outputs,
+                         const opkit_tensor* outputs, uint64_t num_attrs,
+                         const opkit_attr* const* attrs);
+  void (*log)(const opkit_call* call, int32_t level, const char* text);
+
+  /* A named part of the operator's own code, in this thread: begin and end nest. */
+  void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
+  void (*scope_end)(opkit_scope* scope);
+  /* The identity that work in this thread has now, and going on with it in a thread of one's own.
+   */
+  void (*invocation)(opkit_invocation* identity);
+  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope); /* until scope_end */
+
+  /* For operators with OPKIT_OP_ASYNC: forward may return OPKIT_OK before its outputs are there.
+   * Whoever ends the work then calls complete, once, from any thread; tensors and memory of the
+   * call last until then. */
+  opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
+  void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
+
+  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS: the memory of an output that has the
+   * dtype OPKIT_UNDEFINED and is wanted (OPKIT_REQ_WRITE), of the shape that the data has decided,
+   * before forward returns. Written to *tensor, and where the call has its output. */
+  opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
+                                  int32_t rank, const int64_t* shape, opkit_tensor* tensor);
+
+  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke
+   * only issues work on a stream, so does this. What is written to *pending lasts as long as the
+   * call. */
+  opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
+                               const opkit_tensor* inputs, uint64_t num_outputs,
+                               const opkit_tensor* outputs, uint64_t num_attrs,
+                               const opkit_attr* const* attrs, opkit_pending** pending);
+  /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
+   * host waits for, and its failure is the function's. */
+  opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
+
+  /* Since 1.3. Runs a graph of the call's node, or a part of one, in the host: for what an operator
+   * has taken and cannot do itself. Inputs and outputs by position, results into the tensors given,
+   * which are dense; on the CPU, and at its place in a stream of the CPU's. The graph, which lasts
+   * as long as the operator, is made ready once. One thread of a call at a time. */
+  opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
+                            const opkit_tensor* inputs, uint64_t num_outputs,
+                            const opkit_tensor* outputs);
+
+  /* Since 1.4. From any thread, also outside of a call. */
+  /* Whether the program has an operator of this name, 1 or 0. */
+  int32_t (*has_operator)(const char* op);
+  /* Fills in what the program's operator says of the node's values, as infer_type and infer_shape
+   * of an opkit_op do; OPKIT_NOT_FOUND where it has none. */
+  opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
+  /* `bytes`, which are not 0, of a device's memory, aligned to 64, by the allocator that the
+   * program has at the moment: *owner, which deallocate gets back. */
+  opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
+                           void** owner);
+  void (*deallocate)(void* owner, void* memory, int64_t bytes);
+  /* Whether the program records a profile, 1 or 0; and a span of it in this thread, until
+   * scope_end, of a kind as in the low 8 bits of opkit_invocation.kind. `node` may be null. */
+  int32_t (*is_profiling)(void);
+  void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
+};
+
+/* Since 1.3. One way in which a kernel can run a node. */
+typedef struct opkit_config {
+  uint64_t size;
+  const void* extension;
+  /* The name of the layout of each input and output of the node, null for the standard one; the
+   * array is null where all are. */
+  const char* const* input_layouts;
+  const char* const* output_layouts;
+  uint64_t num_inplace;
+  const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
+  int64_t scratch_bytes;  /* of a run */
+  double cost_ns;         /* an estimate of its time; negative: none */
+} opkit_config;
+/* What a kernel proposes is told to it: by `add`, which copies, the best first. */
+typedef struct opkit_proposals opkit_proposals;
+struct opkit_proposals {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
+};
+
+/* Since 1.4. A node with the configuration that was chosen for it, and the node that alone reads
+ * its output 0, with its own: may the kernel compute both? */
+typedef struct opkit_fusion opkit_fusion;
+struct opkit_fusion {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  const opkit_node* node;
+  const opkit_value* inputs;
+  const opkit_value* outputs;
+  const opkit_config* config;
+  const opkit_node* next;
+  const opkit_value* next_inputs;
+  const opkit_value* next_outputs;
+  const opkit_config* next_config;
+  uint64_t read; /* the input of `next` that the node makes */
+  /* The two as one, for a kernel of the same backend: a node of the outputs of `next` that reads
+   * inputs of both, and the configuration it runs in. Without a call they stay two. */
+  opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
+                       const opkit_config* config);
+};
+
+/* The implementation of an operator for a type of device. */
+typedef struct opkit_kernel opkit_kernel;
+struct opkit_kernel {
+  uint64_t size;
+  const void* extension;
+  const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
+  /* Makes what forward and backward get as `instance`: once for each operator that the host
+   * creates, and destroyed with it. Without it they get `author`. */
+  opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
+  void (*destroy)(void* instance);
+  opkit_status (*forward)(void* instance, const opkit_call* call);
+  /* Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs. */
+  opkit_status (*backward)(void* instance, const opkit_call* call);
+  uint64_t flags;
+  const void* author; /* the author's own */
+  /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
+  const char* backend;
+  /* Since 1.3. The ways in which it can run the node; none, or OPKIT_UNSUPPORTED with the reason,
+   * where it cannot. Without it there is one: standard layouts, in place and scratch as the
+   * operator says. */
+  opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
+                          const opkit_value* inputs, const opkit_value* outputs,
+                          const opkit_proposals* proposals);
+  /* In place of create, for the one of them that was chosen. */
+  opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
+                             const opkit_config* config, void** instance);
+  /* Since 1.4. Takes the next node in, by fusion->fuse, or leaves it. */
+  opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
+};
+/* forward keeps something in its instance that backward needs: both run the same one. */
+#define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
+
+/* One attribute, input or output, as documented. */
+typedef struct opkit_parameter {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* doc;
+  const opkit_attr* default_value; /* of an attribute; null: none */
+  int32_t type;                    /* of an attribute; -1: any */
+  int32_t required;
+  uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
+} opkit_parameter;
+
+/* What an operator's gradient function is asked: which nodes compute the gradients of the inputs of
+ * `node` from those of its outputs. The values of `node` keep their names; all that is new is given
+ * one by new_name. Names that are null or empty: no gradient. A sparse gradient is one of indices
+ * and values of slices along the first axis. */
+typedef struct opkit_gradient opkit_gradient;
+struct opkit_gradient {
+  uint64_t size;
+  const void* extension;
+  const opkit_node* node;
+  const char* const* dense;   /* of each output: the name of its gradient, */
+  const char* const* indices; /* or those of a sparse one */
+  const char* const* values;
+  void* context; /* the host's own */
+  /* A name that nothing has yet, for a gradient of `value`, or where suffix is given for a part of
+   * the computation: "x" and "_grad_mask". The first without a suffix is where the gradient of
+   * `value` is expected. Lasts until the gradient function returns; null after a failure. */
+  const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
+  /* In the order they run. */
+  opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
+  opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
+                            const char* indices, const char* values);
+};
+
+/* Since 1.1. The work of one run. */
+typedef struct opkit_cost {
+  uint64_t size;
+  const void* extension;
+  uint64_t flops;
+  uint64_t bytes_read;
+  uint64_t bytes_written;
+  uint64_t params_bytes;
+} opkit_cost;
+
+/* Since 1.4. Takes the inputs of a test of an operator, one by one, and copies them. */
+typedef struct opkit_test_inputs opkit_test_inputs;
+struct opkit_test_inputs {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
+};
+
+/* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
+ * what nothing else decides, for an operator that the program has not already: parse_attrs,
+ * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
+ * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. Where an operator with OPKIT_OP_SUBGRAPH
+ * has neither of them, types and shapes are those of the graph that its node carries. */
+typedef struct opkit_op opkit_op;
+struct opkit_op {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* doc;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  uint64_t flags;
+  uint64_t num_kernels;
+  const opkit_kernel* const* kernels;
+  uint64_t num_inplace;
+  const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
+
+  /* How many inputs and outputs a node with these attributes has (-1: any number), or a failure
+   * for wrong attributes. */
+  opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                              int32_t* num_outputs);
+  /* Fill in what is unknown, of the outputs from the inputs or the reverse. While some inputs are
+   * unknown a failure only means: not yet. Without infer_type outputs have the dtype of input 0. */
+  opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                             opkit_value* outputs);
+  opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                              opkit_value* outputs);
+  /* The inputs that are written to: mutated[i] is set to 1; all are 0 before. */
+  opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
+  /* Memory of a run, known before it, for inputs whose shapes are known. */
+  opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
+                                const opkit_value* inputs, int64_t* bytes);
+
+  uint64_t num_attrs;
+  const opkit_parameter* const* attrs;
+  uint64_t num_inputs;
+  const opkit_parameter* const* inputs;
+  uint64_t num_outputs;
+  const opkit_parameter* const* outputs;
+  const void* author; /* the author's own */
+  /* In place of a backward function: the nodes that compute the gradient. */
+  opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
+  /* Since 1.1. The work of a run; *cost has the bytes of all inputs and outputs before, and no
+   * flops, which is what an operator without it is taken to cost. */
+  opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
+                       const opkit_value* outputs, opkit_cost* cost);
+  /* Since 1.4. Inputs that a test may run it with, of floating-point type `dtype` where it has any,
+   * the same ones for the same seed; none where it has none for that type. */
+  opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
+                              const opkit_test_inputs* inputs);
+};
+#define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
+#define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
+#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds up */
+#define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
+/* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
+#define OPKIT_OP_EFFECTS ((uint64_t)16)
+/* no gradient flows through it; asking for one is a mistake; it has one that is not written yet */
+#define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
+#define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
+#define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
+#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
+/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
+   they give the same for the same inputs */
+#define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
+/* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
+#define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
+
+/* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
+ * name: that of a library is passed over where it has one already. */
+typedef struct opkit_layout opkit_layout;
+struct opkit_layout {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  /* Bytes that a tensor takes; null: as many as its elements. */
+  opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
+                        const int64_t* shape, int64_t* bytes);
+  /* Both are required, and write all of `to`, which has memory for it. In the host's memory. */
+  opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
+                              const opkit_tensor* to);
+  opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
+                                const opkit_tensor* to);
+  double ns_per_byte; /* an estimate, for each byte read or written */
+  const void* author; /* the author's own */
+};
+/* Since 1.3. A direct conversion between two layouts other than the standard one. */
+typedef struct opkit_layout_converter opkit_layout_converter;
+struct opkit_layout_converter {
+  uint64_t size;
+  const void* extension;
+  const char* from;
+  const char* to;
+  opkit_status (*convert)(const opkit_layout_converter* converter, const opkit_tensor* from,
+                          const opkit_tensor* to);
+  double ns_per_byte;
+  const void* author;
+};
+
+/* Since 1.3. A type of device with memory of its own; kernels for it name it, and have done their
+ * work when forward returns, or tell when they have: see opkit_host.defer, with which a device has
+ * queues of its own. Functions may be called by several threads at once. */
+typedef struct opkit_device opkit_device;
+enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
+struct opkit_device {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  int32_t type; /* its number: from 80 to 127, one that no other device of the program has */
+  int32_t reserved;
+  /* A failure with the reason where the device of that index is not there. Null: any is. */
+  opkit_status (*available)(const opkit_device* device, int32_t index);
+  /* Memory aligned to 64 bytes, or OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
+  opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
+  void (*free)(const opkit_device* device, void* memory, int64_t bytes);
+  /* `bytes`, not 0, in one of the directions, done at the return; the two ranges do not overlap,
+   * and of two devices `index` is the target's. */
+  opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
+                       const void* from, int64_t bytes);
+  const void* author; /* the author's own */
+};
+
+/* Since 1.3. A graph that a partitioner is asked about, and its answers. What it has before `end`
+ * is called lasts until then. */
+typedef struct opkit_partition opkit_partition;
+struct opkit_partition {
+  uint64_t size;
+  const void* extension;
+  void* context; /* the host's own */
+  /* The whole graph with its types, nodes in an order in which they can run: their numbers. */
+  const opkit_graph* graph;
+  const uint8_t* taken; /* of each node: not 0 where a partitioner before has put it there */
+  uint64_t num_options;
+  const char* const* option_names;
+  const char* const* option_values;
+  /* The graph, in `review` the subgraph, as text in the shape of MXNet's symbols; the second array
+   * has for each of its nodes the number in the graph it shows, -1 for inputs and constants. Both
+   * last until the partitioner's function returns. */
+  opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
+                       const int64_t** nodes);
+
+  /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
+   * one subgraph; nor are different sets, numbers from 0 on: 0 where there is but one. Or says why
+   * it stays. */
+  opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
+  opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
+
+  /* In `review`. A legal subgraph, its nodes' numbers in the whole graph, and the operator that
+   * takes its place, which does not carry it yet. Its inputs and outputs have the names that they
+   * have in the graph. */
+  const opkit_graph* subgraph;
+  const opkit_node* op;
+  int64_t id;
+  int32_t kind;
+  int32_t reserved;
+  uint64_t num_nodes;
+  const uint64_t* nodes;
+  opkit_status (*reject)(const opkit_partition* partition, const char* why);
+  /* An attribute of the operator; a constant of the subgraph, under a name that it does not have.
+   */
+  opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
+  opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
+                               const opkit_tensor* value);
+};
+
+/* Since 1.3. Says which nodes of a graph go to an operator of the library. The functions are called
+ * in the order begin, mark, review for each subgraph, end; of several graphs side by side. */
+typedef struct opkit_partitioner opkit_partitioner;
+struct opkit_partitioner {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  /* The operator that takes the place of a subgraph of this kind. */
+  const char* (*subgraph_op)(const opkit_partitioner* partitioner, int32_t kind);
+  /* Makes what the next three get as `work`; null: they get `author`. */
+  opkit_status (*begin)(const opkit_partitioner* partitioner, const opkit_partition* partition,
+                        void** work);
+  opkit_status (*mark)(void* work, const opkit_partition* partition);
+  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: takes all */
+  void (*end)(void* work);
+  const void* author; /* the author's own */
+};
+
+/* Since 1.3. A graph that a pass changes. Numbers of nodes are those of `graph` throughout; what
+ * the functions say happens when the pass has returned, in one, and only if the result is right. */
+typedef struct opkit_rewrite opkit_rewrite;
+struct opkit_rewrite {
+  uint64_t size;
+  const void* extension;
+  void* context;            /* the host's own */
+  const opkit_graph* graph; /* with its types, nodes in an order in which they can run */
+  uint64_t num_options;
+  const char* const* option_names;
+  const char* const* option_values;
+  /* Adds a node before that of this number, or at the end for num_nodes. */
+  opkit_status (*add_node)(const opkit_rewrite* rewrite, uint64_t before, const opkit_node* node);
+  opkit_status (*replace_node)(const opkit_rewrite* rewrite, uint64_t node,
+                               const opkit_node* replacement);
+  opkit_status (*remove_node)(const opkit_rewrite* rewrite, uint64_t node);
+  /* Every node that reads `from` reads `to`. */
+  opkit_status (*replace_uses)(const opkit_rewrite* rewrite, const char* from, const char* to);
+  opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
+                               const opkit_tensor* value);
+  opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
+  /* Instead of all that: the whole result. Its inputs and outputs are those of `graph`. */
+  opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
+};
+typedef struct opkit_pass opkit_pass;
+struct opkit_pass {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  opkit_status (*run)(const opkit_pass* pass, const opkit_rewrite* rewrite);
+  const void* author; /* the author's own */
+};
+
+/* Since 1.4. What is said of a backend of the library's kernels (opkit_kernel.backend). */
+typedef struct opkit_backend opkit_backend;
+struct opkit_backend {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  /* Of the library's own operators: kernels of a higher rank come first, plain ones have 0;
+   * negative for none. */
+  int32_t rank;
+  int32_t reserved;
+  /* A failure with the reason where it cannot run on this machine. Asked once, when a kernel of it
+   * might first run. Null: it can. */
+  opkit_status (*available)(const opkit_backend* backend);
+  const void* author; /* the author's own */
+};
+
+/* A library. */
+typedef struct opkit_library {
+  uint64_t size;
+  const void* extension;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  const char* name;    /* null: the file's */
+  const char* version; /* of the toolkit it was compiled with; null: none */
+  /* Called once before anything else, with the host's version; a failure refuses the loading. */
+  opkit_status (*initialize)(uint32_t host_abi_major, uint32_t host_abi_minor);
+  void (*finalize)(void); /* before it is unmapped */
+  uint64_t num_ops;
+  const opkit_op* const* ops;
+  /* Since 1.3; a host of an older version refuses a library that has any. */
+  uint64_t num_partitioners;
+  const opkit_partitioner* const* partitioners;
+  uint64_t num_passes;
+  const opkit_pass* const* passes;
+  /* Since 1.3. Registered before the operators. */
+  uint64_t num_layouts;
+  const opkit_layout* const* layouts;
+  uint64_t num_layout_converters;
+  const opkit_layout_converter* const* layout_converters;
+  uint64_t num_devices;
+  const opkit_device* const* devices;
+  /* Since 1.4. */
+  uint64_t num_backends;
+  const opkit_backend* const* backends;
+  const char* own_version; /* the library's own; null: none */
+} opkit_library;
+
+/* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
+#define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
+typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
+
+static inline const opkit_tensor* opkit_tensor_at(const opkit_tensor* tensors, uint64_t i) {
+  return (const opkit_tensor*)(const void*)((const char*)tensors + i * tensors->size);
+}
+static inline opkit_value* opkit_value_at(opkit_value* values, uint64_t i) {
+  return (opkit_value*)(void*)((char*)values + i * values->size);
+}
+static inline const opkit_tensor* opkit_input(const opkit_call* call, uint64_t i) {
+  return opkit_tensor_at(call->inputs, i);
+}
+static inline const opkit_tensor* opkit_output(const opkit_call* call, uint64_t i) {
+  return opkit_tensor_at(call->outputs, i);
+}
+/* Elements of a tensor. */
+static inline int64_t opkit_numel(const opkit_tensor* tensor) {
+  int64_t count = 1;
+  int32_t i;
+  for (i = 0; i < tensor->rank; ++i) count *= tensor->shape[i];
+  return count;
+}
+/* The attribute of that name; null when there is none. */
+static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const char* name) {
+  uint64_t i;
+  for (i = 0; i < node->num_attrs; ++i) {
+    const char *a = node->attrs[i]->name, *b = name;
+    while (*a && *a == *b) ++a, ++b;
+    if (*a == *b) return node->attrs[i];
+  }
+  return NULL;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* OPKIT_ABI_OPKIT_ABI_H_ */
+
+// ---- opkit/op/abi/program_host.hpp
+// The host whose functions the operators of this image call, and whether that is another program.
+// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The host functions that operators of this image call: the program's own table, or in a library
+// the table it was loaded with. Null before the first function operator is registered or loaded.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
+// it.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
+
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
+}
+// Whether this image is a library that another program has loaded.
+OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+
 // ---- opkit/op/impl/create_operator.ipp
 // CreateOperator's definitions: the order of kernels, and making an operator by one of them.
 #ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
@@ -13044,7 +14012,15 @@ inline BackendPreference SplitBackends(std::string_view text) {
 OPKIT_INLINE const BackendPreference& AllowedBackends() {
   static const BackendPreference allowed = [] {
     const char* const text = std::getenv("OPKIT_BACKENDS");
-    return SplitBackends(text ? text : "");
+    BackendPreference names = SplitBackends(text ? text : "");
+    if (names.empty() || !IsLoadedLibrary()) return names;
+    // The program may call the library's plain kernels "my_ops", and those of its backend "fast"
+    // "my_ops.fast".
+    for (size_t i = names.size(); i > 0; --i)
+      if (const size_t dot = names[i - 1].rfind('.'); dot != std::string::npos)
+        names.push_back(names[i - 1].substr(dot + 1));
+    names.emplace_back(kReferenceBackend);
+    return names;
   }();
   return allowed;
 }
@@ -13093,7 +14069,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
       if (name == kernel->backend) return at << 32;
       ++at;
     }
-    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend) : 0);
+    return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend, kernel->origin) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
   std::string refused;  // by OPKIT_BACKENDS
@@ -13196,9 +14172,10 @@ OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
+  uint32_t shapes_name = InternNameIfRoom(shapes);
+  if (shapes_name == 0) shapes_name = InternName("(other shapes)");
   const OpCost cost = work.schema->Cost(def, inputs, outputs);
-  return {InternName(shapes), cost.flops, cost.bytes_read + cost.bytes_written,
-          InternName(*work.backend)};
+  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*work.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
@@ -13287,7 +14264,7 @@ OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& 
   }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
-    std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend);
+    std::string why = OpRegistry::Global().WhyUnavailable(*kernel);
     if (why.empty() && kernel->proposes_layouts && !options.converts)
       why = g_why_not_standard(*kernel, schema, def, *ws);
     if (!why.empty()) {
@@ -13832,7 +14809,8 @@ OPKIT_INLINE OperatorCall::OperatorCall(const OpSchema& schema, const OperatorDe
   SetOperator(std::move(made), std::move(place));
   const OpRegistry& registry = OpRegistry::Global();
   for (const Kernel* kernel : registry.FindKernels(def_.type(), def_.device().type))
-    selects_ |= kernel->proposes_layouts || registry.BackendRank(kernel->backend) > 0;
+    selects_ |=
+        kernel->proposes_layouts || registry.BackendRank(kernel->backend, kernel->origin) > 0;
   if (selects_) selected_for_.resize(inputs_.size());
 }
 
@@ -14488,12 +15466,10 @@ inline void AppendNumber(std::string& out, double value) {
 
 // ns as microseconds with three decimals.
 inline void AppendMicroseconds(std::string& out, int64_t ns) {
-  if (ns < 0) {
-    out += '-';
-    ns = -ns;
-  }
-  AppendInteger(out, ns / 1000);
-  const auto rest = static_cast<int>(ns % 1000);
+  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
+  if (ns < 0) out += '-';
+  AppendInteger(out, size / 1000);
+  const auto rest = static_cast<int>(size % 1000);
   const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
                            static_cast<char>('0' + rest / 10 % 10),
                            static_cast<char>('0' + rest % 10)};
@@ -14545,13 +15521,15 @@ namespace detail {
 template <class Value>
 class PerName {
  public:
-  // The same for all nodes and shapes unless these are given.
-  Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0) {
-    return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes}];
+  // The same for all nodes, shapes and backends unless these are given.
+  Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0, uint32_t backend = 0) {
+    return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes, backend}];
   }
 
  private:
-  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t>, Value> values_;
+  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t, uint32_t>,
+           Value>
+      values_;
 };
 
 // Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which
@@ -14887,19 +15865,21 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     ProfileTableRow row;
     std::vector<int64_t> times;
   };
-  std::map<std::tuple<std::string, std::string, std::string>, Sums> sums;
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums;
   detail::PerName<Sums*> known;
   const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
     const uint32_t node_name = options.by_node ? span.node : 0;
     const uint32_t shapes_name = options.by_shape ? span.work.shapes : 0;
-    Sums*& found = known.Of(span, node_name, shapes_name);
+    const uint32_t backend_name = options.by_shape ? span.work.backend : 0;
+    Sums*& found = known.Of(span, node_name, shapes_name, backend_name);
     if (found) return *found;
     const std::string name = DisplayName(span), node = InternedName(node_name),
-                      shapes = InternedName(shapes_name);
-    found = &sums[{name, node, shapes}];
+                      shapes = InternedName(shapes_name), backend = InternedName(backend_name);
+    found = &sums[{name, node, shapes, backend}];
     found->row.name = name;
     found->row.node = node;
     found->row.shapes = shapes;
+    found->row.backend = backend;
     found->row.domain = DomainOf(span);
     return *found;
   };
@@ -15004,6 +15984,13 @@ inline std::string Rate(uint64_t amount, int64_t ns) {
   std::snprintf(text, sizeof text, "%.3g", static_cast<double>(amount) / static_cast<double>(ns));
   return text;
 }
+// "12%"; "" for 0.
+inline std::string Percent(double share) {
+  if (share == 0) return {};
+  char text[32];
+  std::snprintf(text, sizeof text, share < 1e6 ? "%.0f%%" : "%.3g%%", share * 100);
+  return text;
+}
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const ProfileTable& table) {
@@ -15024,15 +16011,14 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
   for (const ProfileTableRow& row : table.rows) {
     auto& line = lines.emplace_back(std::vector<std::string>{
         StrCat(row.name, row.node.empty() ? "" : StrCat(" (", row.node, ")"),
-               row.shapes.empty() ? "" : " " + row.shapes),
+               row.shapes.empty() ? "" : " " + row.shapes,
+               row.backend.empty() ? "" : " by " + row.backend),
         row.domain, StrCat(row.count), us(row.total), us(row.self), detail::Microseconds(row.mean),
         us(row.min), us(row.p50), us(row.p90), us(row.p99), us(row.max)});
     if (work)
       line.insert(line.end(),
                   {detail::Rate(row.flops, row.total), detail::Rate(row.bytes, row.total)});
-    if (peak)
-      line.push_back(row.of_peak == 0 ? std::string()
-                                      : StrCat(static_cast<int64_t>(row.of_peak * 100 + 0.5), "%"));
+    if (peak) line.push_back(detail::Percent(row.of_peak));
     if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
     for (const uint64_t count : row.counts) line.push_back(StrCat(count));
   }
@@ -15086,6 +16072,7 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     begin_row(&row == table.rows.data(), "name", row.name);
     text("node", row.node);
     text("shapes", row.shapes);
+    text("backend", row.backend);
     text("domain", row.domain);
     number("count", row.count);
     number("total_ns", row.total);
@@ -15160,7 +16147,8 @@ namespace opkit::inline OPKIT_ABI {
 // thread; the time in which a custom operator's own code runs is a slice "MyOp::user_code" inside
 // it. What goes on after its span is an async pair (b, e) that ends with the operator's event;
 // arrows (bind_id) lead from the push of a task, a complete event without duration, to its run.
-// Times are microseconds with three decimals. Bytes of a name that are no UTF-8 become U+FFFD.
+// Times are microseconds with three decimals. Bytes of a name that are no UTF-8 become U+FFFD; a
+// counter's values that are no finite numbers are left out.
 // Error: kFailedPrecondition where the file cannot be written.
 void WriteChromeTrace(const Profile& profile, const std::string& path);
 
@@ -15176,11 +16164,14 @@ void WriteChromeTrace(const Profile& profile, const std::string& path);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// From Arm to Disarm, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT write what the profiler has
-// recorded to `path`, and then do what they did before. A signal handler must not allocate memory:
-// a thread that waits from the first Arm on writes, and the handler waits for it, at most ten
-// seconds, should the thread that has crashed hold a lock which writing needs. For one caller at a
-// time. Error (kUnsupported) where the thread cannot be started.
+// From Arm to Disarm, a signal that ends the process first writes what the profiler has recorded to
+// `path` (as WriteProfileFile), and then does what it did before, with the same siginfo_t: a fault
+// (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) whoever handles it; SIGINT, SIGTERM,
+// SIGHUP, SIGQUIT, SIGPIPE, SIGALRM and SIGXCPU where nobody handles or ignores them. Threads that
+// crash meanwhile wait for the trace. A signal handler must not allocate memory: a thread that
+// waits from Arm on writes, and the handlers wait for it, at most ten seconds, should a thread that
+// has crashed hold a lock which writing needs. One trace for each Arm, and none of a forked child.
+// For one caller at a time. Error (kUnsupported) where the thread cannot be started.
 class CrashTrace {
  public:
   static void Arm(const std::string& path);
@@ -15209,6 +16200,24 @@ void WritePerfettoTrace(const Profile& profile, const std::string& path);
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+
+// ---- opkit/profile/profile_file.hpp
+// WriteProfileFile: a profile in the format that the file's name asks for.
+#ifndef OPKIT_PROFILE_PROFILE_FILE_HPP_
+#define OPKIT_PROFILE_PROFILE_FILE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// "x.html" becomes a report, "x.pftrace" and "x.perfetto-trace" a Perfetto trace, every other name
+// a Chrome trace. Returns the file's name, which is "x.html.json", a Chrome trace, where the
+// program has no writer of reports. Error (kFailedPrecondition) where the file cannot be written.
+std::string WriteProfileFile(const Profile& profile, const std::string& path);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_
 
 // ---- opkit/profile/tool_ranges.hpp
 // ToolRanges: spans told, as they begin and end, to a tool that watches the process from outside:
@@ -15253,7 +16262,8 @@ class ToolRanges {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A record for each span, each completion, push, counter and marker. The work of a span has its
+// A record for each span, each completion, push, counter and marker. Behind records kText, which
+// hold its bytes, comes the one that has this text as its name. The work of a span has its
 // flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in `node`; a change of
 // an allocator's memory its bytes in `parent` and what lives after it in `end`; a run on a device
 // its times in ns, not in ticks, in `begin` and `end`; what was counted
@@ -15271,7 +16281,8 @@ struct ProfileRecord {
     kFrame,
     kWork,
     kMemory,
-    kCounts
+    kCounts,
+    kText
   };
 
   uint64_t begin = 0;  // ticks; the only time of what is no span
@@ -15291,9 +16302,21 @@ struct ProfileRecord {
   }
 };
 static_assert(sizeof(ProfileRecord) == 48);
+// A record kText is this instead, with its type in the same place.
+struct ProfileText {
+  static constexpr size_t kBytes = 44;
+  char text[kBytes] = {};  // with zeros behind a shorter one
+  ProfileRecord::Type type = ProfileRecord::Type::kText;
+  char unused[3] = {};
+};
+static_assert(sizeof(ProfileText) == sizeof(ProfileRecord) &&
+              offsetof(ProfileText, type) == offsetof(ProfileRecord, type));
 
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
+  // What follows of a name that has no number is cut off: the open spans that a ring keeps in a
+  // chunk, with their names, must leave room in it.
+  static constexpr size_t kLongestText = 6;  // records
   // Release by the owning thread, with the reader's acquire: the records before it are written.
   std::atomic<uint32_t> count{0};
   // Written once as they are made: pages of memory that is new come here, between spans, and not
@@ -15305,12 +16328,13 @@ struct ProfileChunk {
 class ThreadProfile {
  public:
   static constexpr int kMaxDepth = 256;
+  static_assert(kMaxDepth * (1 + ProfileChunk::kLongestText) < ProfileChunk::kRecords);
 
   ThreadProfile();
 
   // Room for the record of a span that begins, which the caller fills and publishes; null where it
-  // is dropped.
-  ProfileRecord* Open(uint32_t session) {
+  // is dropped. `text` is its name where that has no number.
+  ProfileRecord* Open(uint32_t session, std::string_view text = {}) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
     const int depth = this->depth_;
@@ -15318,7 +16342,7 @@ class ThreadProfile {
     if (depth < kMaxDepth) [[likely]] {
       if (counters_) [[unlikely]]
         StartCounts(depth);
-      open_[depth] = record = NewRecord();
+      open_[depth] = record = NewRecord(text);
     } else {
       CountDropped();
     }
@@ -15351,22 +16375,13 @@ class ThreadProfile {
   }
   // The records until now may be read.
   void Publish() { chunk_->count.store(count_, std::memory_order_release); }
-  void Add(uint32_t session, const ProfileRecord& record) {
+  void Add(uint32_t session, const ProfileRecord& record, std::string_view text = {}) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
-    ProfileRecord* const room = NewRecord();
+    ProfileRecord* const room = NewRecord(text);
     if (!room) return;
     *room = record;
     Publish();
-  }
-  // The recorder deletes it at the next Start.
-  void SetExited() {
-    MutexLock lock(mutex_);
-    exited_ = true;
-  }
-  bool exited() {
-    MutexLock lock(mutex_);
-    return exited_;
   }
   void ResetAfterFork() {
     mutex_.ResetAfterFork();
@@ -15378,11 +16393,15 @@ class ThreadProfile {
   friend class Recorder;
 
   // Room for one record, or null, which is counted.
-  ProfileRecord* NewRecord() {
+  ProfileRecord* NewRecord(std::string_view text = {}) {
+    if (!text.empty()) [[unlikely]]
+      return NewNamedRecord(text);
     if (count_ == ProfileChunk::kRecords) [[unlikely]]
       if (!NextChunk()) return CountDropped(), nullptr;
     return &chunk_->records[count_++];
   }
+  // The same, behind the text, in one chunk with it.
+  OPKIT_COLD ProfileRecord* NewNamedRecord(std::string_view text);
   // Relaxed: a statistic that one thread writes.
   void CountDropped(int64_t records = 1) {
     dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
@@ -15406,7 +16425,7 @@ class ThreadProfile {
   Mutex mutex_;
   std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
   ProfileThread thread_;
-  bool exited_ = false;
+  bool ended_ = false;
 };
 
 // The process has one, which is never destroyed: scopes that are open while it ends still use it.
@@ -15428,18 +16447,24 @@ class Recorder final : public SpanSink, public MemorySink {
   void Close() noexcept override;
   bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
   bool WantsEngine() const noexcept override { return engine_.load(std::memory_order_relaxed); }
-  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, name, 0); }
+  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, {name}, 0); }
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
   void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
-  void Note(ProfileRecord::Type type, uint32_t name, double value) noexcept;
+  void Note(ProfileRecord::Type type, SpanNames names, double value) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // A chunk's place in the bound on memory. False where there is none.
   bool TakeChunk();
-  bool is_ring() const { return ring_; }
+  // The oldest chunk of a thread that has ended, for a ring that has no room; null where there is
+  // none.
+  std::unique_ptr<ProfileChunk> TakeChunkOfEnded();
+  bool is_ring() const { return ring_.load(std::memory_order_relaxed); }
+  bool wants_crash_trace() const { return crash_trace_.load(std::memory_order_relaxed); }
+  // A thread ends. What it has recorded stays, and it is deleted when nothing is left of that.
+  void Ended(ThreadProfile* thread);
   // The session's counters on the calling thread, and how many; null where it counts nothing.
   std::unique_ptr<ThreadCounters> OpenCounters(int& count);
 
@@ -15451,7 +16476,9 @@ class Recorder final : public SpanSink, public MemorySink {
   };
   ThreadProfile* OfThread();
   OPKIT_COLD ThreadProfile* MakeOfThread();
-  void Add(const ProfileRecord& record) noexcept;
+  // Deletes the profile of a thread that has ended, under the mutex.
+  void Forget(ThreadProfile* thread);
+  void Add(const ProfileRecord& record, std::string_view text = {}) noexcept;
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
   static void Sort(Profile& profile);
   // What a span costs its thread, measured now.
@@ -15462,19 +16489,21 @@ class Recorder final : public SpanSink, public MemorySink {
   // Lets the threads record, or not.
   void Install(bool on);
 
-  // Relaxed: it never changes once it is there, and that is before the first span.
+  // Relaxed: it never changes once it is there, and that is before a span finds the recorder, which
+  // CurrentSpanSink orders.
   std::atomic<const ToolRanges*> tools_{nullptr};
   Mutex mutex_;  // guards what follows, but for the atomics
   std::vector<ThreadProfile*> threads_;
   const Instant origin_ = Instant::Now();
   Instant start_ = origin_;
   uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
-  bool ring_ = false;
+  int64_t dropped_ = 0;   // records of threads that have been deleted
   bool memory_ = false;
   Mutex counters_mutex_;  // guards the next three; a thread may see a session before it has begun
   std::vector<std::string> counted_, absent_;
   CounterSource* counter_source_ = nullptr;
-  std::atomic<bool> shapes_{false}, engine_{false};  // relaxed, as the two below
+  // Relaxed, as the two below.
+  std::atomic<bool> shapes_{false}, engine_{false}, ring_{false}, crash_trace_{false};
   // Relaxed, both: a thread that sees a new session late still writes to the one before.
   std::atomic<uint32_t> session_{0};
   std::atomic<int64_t> chunks_left_{0};
@@ -15491,8 +16520,67 @@ class Recorder final : public SpanSink, public MemorySink {
 #define OPKIT_PROFILE_IMPL_PROFILER_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The session that OPKIT_PROFILE asks for: from the start of the process to its end, or until the
+// program begins one of its own.
+class EnvironmentSession {
+ public:
+  static EnvironmentSession& Get() {
+    static auto* session = new EnvironmentSession;
+    return *session;
+  }
+  // Records, where the environment asks for it; once.
+  bool Begin() {
+    const char* const asked = std::getenv("OPKIT_PROFILE");
+    if (!asked || !*asked) return false;
+    if (std::exchange(begun_, true)) return true;
+    path_ = asked;
+    for (size_t at = 0; (at = path_.find("%p", at)) != std::string::npos;)
+      path_.replace(at, 2, StrCat(process_));
+    try {
+      Profiler::Start({.crash_trace = path_});
+    } catch (const std::exception& error) {  // a static initialiser of the program records already
+      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
+      return false;
+    }
+    unwritten_ = true;
+    std::atexit([] { Get().End(); });
+    return true;
+  }
+  // Ends the session and writes its trace, unless that is done. Returns the file's name, which is
+  // empty where nothing was written. A forked child leaves its parent's file alone.
+  std::string End() noexcept {
+    if (!unwritten_.exchange(false) || process_ != getpid()) return {};
+    Profiler::Stop();
+    try {
+      std::string written = WriteProfileFile(Profiler::Read(), path_);
+      if (written != path_)
+        std::fprintf(stderr,
+                     "opkit: OPKIT_PROFILE: no file of the program includes "
+                     "opkit/report/report.hpp: the profile is the trace %s\n",
+                     written.c_str());
+      return written;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
+      return {};
+    }
+  }
+
+ private:
+  std::string path_;
+  const pid_t process_ = getpid();
+  bool begun_ = false;
+  std::atomic<bool> unwritten_{false};
+};
+
+}  // namespace detail
 
 OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
+  if (const std::string written = detail::EnvironmentSession::Get().End(); !written.empty())
+    std::fprintf(stderr,
+                 "opkit: OPKIT_PROFILE: the program begins a profile of its own: %s ends there\n",
+                 written.c_str());
   detail::Recorder::Get().Start(options);
   if (options.crash_trace.empty()) return;
   try {
@@ -15526,7 +16614,7 @@ OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTa
 
 namespace detail {
 inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
-  if (CurrentSpanSink()) Recorder::Get().Note(type, InternName(name), value);
+  if (CurrentSpanSink()) Recorder::Get().Note(type, SpanNames::OfText(name), value);
 }
 }  // namespace detail
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
@@ -15539,21 +16627,7 @@ OPKIT_INLINE void ProfileFrame(std::string_view name) {
   detail::Note(detail::ProfileRecord::Type::kFrame, name);
 }
 
-OPKIT_INLINE bool detail::ProfileByEnvironment() {
-  static const char* const path = std::getenv("OPKIT_PROFILE");
-  if (!path || !*path) return false;
-  if (static bool begun = false; std::exchange(begun, true)) return true;
-  Profiler::Start({.crash_trace = path});
-  std::atexit([] {
-    Profiler::Stop();
-    try {
-      Profiler::WriteChromeTrace(path);
-    } catch (const Error& error) {
-      std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
-    }
-  });
-  return true;
-}
+OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Get().Begin(); }
 
 }  // namespace opkit
 
@@ -15673,7 +16747,7 @@ struct DirectCall::Finish {
 
 OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   const Finish finish{*this};
-  const InvocationScope invocation(InvocationKind::kOperator, device_, [this] {
+  const InvocationScope invocation(InvocationKind::kCustomOperator, device_, [this] {
     if (span_names_.name == 0)
       span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
     return span_names_;
@@ -15778,7 +16852,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);
-  if (std::string why = registry.WhyUnavailable(kernel.backend); !why.empty())
+  if (std::string why = registry.WhyUnavailable(kernel); !why.empty())
     ThrowNoKernel(def, StrCat("\n  backend ", kernel.backend, ": ", why));
   auto call = std::make_unique<DirectCall>(kernel, schema, def);
   return {[call = std::move(call)](std::span<const Tensor> inputs, std::span<Tensor> outputs,
@@ -15878,7 +16952,7 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
   for (auto& [backend, why] : detail::MissingBackends(def))
     out.push_back({nullptr, {}, std::move(why), std::move(backend)});
   for (const Kernel* kernel : kernels) {
-    if (std::string why = OpRegistry::Global().WhyUnavailable(kernel->backend); !why.empty()) {
+    if (std::string why = OpRegistry::Global().WhyUnavailable(*kernel); !why.empty()) {
       out.push_back({kernel, {}, std::move(why), kernel->backend});
       continue;
     }
@@ -16290,76 +17364,126 @@ OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& pa
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+struct FatalSignal {
+  int number;
+  bool is_fault;  // of the program; else the process is asked to end
+};
+inline constexpr FatalSignal kFatalSignals[] = {
+    {SIGSEGV, true},  {SIGBUS, true},   {SIGILL, true},   {SIGFPE, true},   {SIGABRT, true},
+    {SIGTRAP, true},  {SIGSYS, true},   {SIGINT, false},  {SIGTERM, false}, {SIGHUP, false},
+    {SIGQUIT, false}, {SIGPIPE, false}, {SIGALRM, false}, {SIGXCPU, false}};
 
-struct CrashState {
+// What the handler and one writing thread share. Never destroyed: handlers may wait in it.
+struct CrashWriter {
   std::string path;
+  const pid_t process = getpid();
   Parker crashed, written;
-  struct sigaction before[std::size(kFatalSignals)] = {};
-  pid_t process = 0;                 // that has the writing thread
-  std::atomic<bool> armed{false};    // relaxed: signal handlers read none of it
+  std::atomic<int64_t> thread{0};    // relaxed: compared on that thread alone
   std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
+};
+struct CrashState {
+  // Release and acquire: a handler finds it made.
+  std::atomic<CrashWriter*> writer{nullptr};
+  struct sigaction before[std::size(kFatalSignals)] = {};
+  bool armed = false;
 };
 inline CrashState& Crash() {
   static auto* state = new CrashState;
   return *state;
 }
 
-inline void* WriteCrashTrace(void*) {
+inline void* WriteCrashTrace(void* argument) {
+  CrashWriter& writer = *static_cast<CrashWriter*>(argument);
   SetCurrentThreadName("opkit-crash");
-  CrashState& state = Crash();
-  state.crashed.Wait();
+  writer.thread.store(CurrentThreadId(), std::memory_order_relaxed);
+  writer.crashed.Wait();
   try {
-    Recorder::Get().Stop();
-    WriteChromeTrace(Recorder::Get().Read(), state.path);
-    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", state.path.c_str());
+    Recorder& recorder = Recorder::Get();
+    const bool records = recorder.is_running();
+    recorder.Pause();  // other threads add nothing to the trace
+    const std::string path = WriteProfileFile(recorder.Read(), writer.path);
+    if (records) recorder.Resume();  // a handler of the program may let it go on
+    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", path.c_str());
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
   }
-  Parker::Wake(state.written.Set());
+  Parker::Wake(writer.written.Set());
   return nullptr;
 }
 
 // Calls nothing but what a signal handler may.
-inline void HandleCrash(int signal) {
+inline void HandleCrash(int signal, siginfo_t* info, void*) {
   constexpr int64_t kLongestNs = 10'000'000'000;
+  const int error = errno;
   CrashState& state = Crash();
-  if (state.process == getpid() && !state.crashes.exchange(true, std::memory_order_relaxed)) {
-    Parker::Wake(state.crashed.Set());
-    state.written.Wait(MonotonicNs() + kLongestNs);
+  CrashWriter* const writer = state.writer.load(std::memory_order_acquire);
+  if (writer && writer->process == getpid() &&
+      writer->thread.load(std::memory_order_relaxed) != CurrentThreadId()) {
+    if (!writer->crashes.exchange(true, std::memory_order_relaxed))
+      Parker::Wake(writer->crashed.Set());
+    if (writer->written.Wait(MonotonicNs() + kLongestNs))
+      Parker::Wake(writer->written.Set());  // the next thread that waits here
   }
   for (size_t i = 0; i < std::size(kFatalSignals); ++i)
-    if (kFatalSignals[i] == signal) sigaction(signal, &state.before[i], nullptr);
-  raise(signal);  // comes when the handler has returned
+    if (kFatalSignals[i].number == signal) sigaction(signal, &state.before[i], nullptr);
+  // Comes when the handler has returned, as the signal that it was.
+  if (syscall(SYS_rt_tgsigqueueinfo, getpid(), CurrentThreadId(), signal, info) != 0) raise(signal);
+  errno = error;
+}
+
+inline bool IsOfCrashTrace(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == &HandleCrash;
+}
+
+// A writing thread that has not written yet.
+inline CrashWriter& WaitingCrashWriter() {
+  CrashState& state = Crash();
+  if (CrashWriter* const made = state.writer.load(std::memory_order_relaxed);  // by this thread
+      made && made->process == getpid() && !made->crashes.load(std::memory_order_relaxed))
+    return *made;
+  auto writer = std::make_unique<CrashWriter>();
+  // Blocked: a signal for the process is not to come to the thread that its handler waits for.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, writer.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error)
+    Throw(ErrorCode::kUnsupported,
+          "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
+  pthread_detach(thread);
+  state.writer.store(writer.get(), std::memory_order_release);
+  return *writer.release();
 }
 
 OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
   CrashState& state = Crash();
-  if (state.process != getpid()) {
-    pthread_t thread;
-    if (const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, nullptr))
-      Throw(ErrorCode::kUnsupported,
-            "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
-    pthread_detach(thread);
-    state.process = getpid();
-  }
-  state.path = path;
+  WaitingCrashWriter().path = path;
+  MakeSignalStack();
   struct sigaction action = {};
-  action.sa_handler = &HandleCrash;
-  action.sa_flags = SA_ONSTACK;
+  action.sa_sigaction = &HandleCrash;
+  action.sa_flags = SA_ONSTACK | SA_SIGINFO;
   sigfillset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
-    sigaction(kFatalSignals[i], &action, &state.before[i]);
-  state.armed.store(true, std::memory_order_relaxed);
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+    struct sigaction now = {};
+    sigaction(kFatalSignals[i].number, nullptr, &now);
+    if (IsOfCrashTrace(now)) continue;  // in a child of a process that has armed
+    state.before[i] = now;
+    if (!kFatalSignals[i].is_fault && ((now.sa_flags & SA_SIGINFO) || now.sa_handler != SIG_DFL))
+      continue;
+    sigaction(kFatalSignals[i].number, &action, nullptr);
+  }
+  state.armed = true;
 }
 
 OPKIT_INLINE void CrashTrace::Disarm() {
   CrashState& state = Crash();
-  if (!state.armed.exchange(false, std::memory_order_relaxed)) return;
+  if (!std::exchange(state.armed, false)) return;
   for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
     struct sigaction now = {};
-    sigaction(kFatalSignals[i], nullptr, &now);
-    if (now.sa_handler == &HandleCrash) sigaction(kFatalSignals[i], &state.before[i], nullptr);
+    sigaction(kFatalSignals[i].number, nullptr, &now);
+    if (IsOfCrashTrace(now)) sigaction(kFatalSignals[i].number, &state.before[i], nullptr);
   }
 }
 
@@ -16574,6 +17698,7 @@ class PerfettoTrace {
     if (profile_.counters.empty()) return;
     Sequence sequence = BeginSequence(kProcess);
     for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
       uint64_t& track = tracks[counter.name];
       if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
       Event(sequence, kCounter, counter.time, "", "",
@@ -16640,6 +17765,32 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
 }  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+
+// ---- opkit/profile/impl/profile_file.ipp
+// The choice of a writer by a file's name.
+#ifndef OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
+#define OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::string& path) {
+  std::string written = path;
+  if (path.ends_with(".pftrace") || path.ends_with(".perfetto-trace")) {
+    WritePerfettoTrace(profile, path);
+  } else if (path.ends_with(".html") && g_report_writer) {
+    WriteReport(profile, path);
+  } else {
+    if (path.ends_with(".html")) written += ".json";
+    WriteChromeTrace(profile, written);
+  }
+  return written;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
 
 // ---- opkit/profile/impl/tool_ranges.ipp
 // The two protocols by which tools offer their functions to a process.
@@ -16891,6 +18042,7 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   session_ = session;
   earlier_ = depth_;
   dropped_.store(0, std::memory_order_relaxed);
+  if (session != 0 && Recorder::Get().wants_crash_trace()) MakeSignalStack();
   counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
 }
 
@@ -16919,25 +18071,31 @@ OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
 
 OPKIT_INLINE bool ThreadProfile::NextChunk() {
   Recorder& recorder = Recorder::Get();
-  const bool fits = recorder.TakeChunk();
+  std::unique_ptr<ProfileChunk> chunk;
+  if (recorder.TakeChunk())
+    chunk.reset(new (std::nothrow) ProfileChunk);
+  else if (recorder.is_ring())
+    chunk = recorder.TakeChunkOfEnded();  // those of other threads may be written now
+  const bool makes_room = !chunk && recorder.is_ring() && !chunks_.empty();
+  if (!chunk && !makes_room) return false;
   MutexLock lock(mutex_);
-  uint32_t kept = 0;  // the records of open spans in the chunk that makes room
-  if (!fits && recorder.is_ring() && !chunks_.empty()) {
+  uint32_t kept = 0;  // the records of open spans in the chunk that makes room, and their names
+  if (makes_room) {
     std::rotate(chunks_.begin(), chunks_.begin() + 1, chunks_.end());
     const std::span<ProfileRecord> records = chunks_.back()->records;
     for (int i = earlier_; i < (std::min)(depth_, kMaxDepth); ++i)
       if (ProfileRecord* const open = open_[i];
           open && open >= records.data() && open < records.data() + records.size()) {
-        records[kept] = *open;  // it stands there or further on: the outermost began first
-        open_[i] = &records[kept++];
+        const ProfileRecord* from = open;
+        while (from > records.data() && from[-1].type == ProfileRecord::Type::kText) --from;
+        // They stand there or further on: the outermost began first.
+        for (; from <= open; ++from) records[kept++] = *from;
+        open_[i] = &records[kept - 1];
       }
-    CountDropped(ProfileChunk::kRecords - kept);
-  } else if (!fits) {
-    return false;
+    // Relaxed: this thread has written it.
+    CountDropped(chunks_.back()->count.load(std::memory_order_relaxed) - kept);
   } else {
-    std::unique_ptr<ProfileChunk> made(new (std::nothrow) ProfileChunk);
-    if (!made) return false;
-    chunks_.push_back(std::move(made));
+    chunks_.push_back(std::move(chunk));
   }
   chunk_ = chunks_.back().get();
   // Relaxed: the mutex orders it.
@@ -16946,13 +18104,25 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
   return true;
 }
 
+OPKIT_INLINE ProfileRecord* ThreadProfile::NewNamedRecord(std::string_view text) {
+  text = text.substr(0, ProfileChunk::kLongestText * ProfileText::kBytes);
+  const size_t records = (text.size() + ProfileText::kBytes - 1) / ProfileText::kBytes;
+  if (count_ + records >= ProfileChunk::kRecords && !NextChunk()) return CountDropped(), nullptr;
+  for (size_t at = 0; at < text.size(); at += ProfileText::kBytes) {
+    ProfileText part;
+    text.copy(part.text, ProfileText::kBytes, at);
+    chunk_->records[count_++] = std::bit_cast<ProfileRecord>(part);
+  }
+  return &chunk_->records[count_++];
+}
+
 // The profile of the calling thread, until its thread-local objects are destroyed.
 inline constinit thread_local ThreadProfile* t_profile = nullptr;
 inline constinit thread_local bool t_profile_ended = false;
 struct ThreadProfileEnd {
   ~ThreadProfileEnd() {
     t_profile_ended = true;
-    if (t_profile) std::exchange(t_profile, nullptr)->SetExited();
+    if (t_profile) Recorder::Get().Ended(std::exchange(t_profile, nullptr));
   }
 };
 
@@ -16999,17 +18169,20 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
     Throw(ErrorCode::kFailedPrecondition,
           "Profiler::Start: a session runs already; Profiler::Stop ends it");
   std::erase_if(threads_, [](ThreadProfile* thread) {
-    const bool ended = thread->exited();
+    const bool ended = thread->ended_;
     if (ended) delete thread;
     return ended;
   });
+  dropped_ = 0;
   {
     MutexLock counters_lock(counters_mutex_);
     counted_ = options.counters;
     absent_ = std::move(absent);
     counter_source_ = &source;
   }
-  ring_ = options.ring;
+  SetRoomForNames(options.max_bytes / 4);
+  ring_.store(options.ring, std::memory_order_relaxed);
+  crash_trace_.store(!options.crash_trace.empty(), std::memory_order_relaxed);
   chunks_left_.store(options.max_bytes / static_cast<int64_t>(sizeof(ProfileChunk)),
                      std::memory_order_relaxed);
   session_.store(session_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -17054,7 +18227,39 @@ OPKIT_INLINE std::unique_ptr<ThreadCounters> Recorder::OpenCounters(int& count) 
 }
 
 OPKIT_INLINE bool Recorder::TakeChunk() {
-  return chunks_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
+  return chunks_left_.load(std::memory_order_relaxed) > 0 &&
+         chunks_left_.fetch_sub(1, std::memory_order_relaxed) > 0;
+}
+
+OPKIT_INLINE std::unique_ptr<ProfileChunk> Recorder::TakeChunkOfEnded() {
+  MutexLock lock(mutex_);
+  // Those that began first come first.
+  const auto found = std::ranges::find_if(threads_, [&](ThreadProfile* thread) {
+    return thread->ended_ && thread->session_ == session_.load(std::memory_order_relaxed);
+  });
+  if (found == threads_.end()) return nullptr;
+  ThreadProfile* const thread = *found;
+  std::unique_ptr<ProfileChunk> chunk = std::move(thread->chunks_.front());
+  thread->chunks_.erase(thread->chunks_.begin());
+  dropped_ += chunk->count.load(std::memory_order_relaxed);  // relaxed: the thread has ended
+  if (thread->chunks_.empty()) {
+    threads_.erase(found);
+    Forget(thread);
+  }
+  return chunk;
+}
+
+OPKIT_INLINE void Recorder::Ended(ThreadProfile* thread) {
+  MutexLock lock(mutex_);
+  thread->ended_ = true;
+  if (!thread->chunks_.empty()) return;
+  std::erase(threads_, thread);
+  Forget(thread);
+}
+OPKIT_INLINE void Recorder::Forget(ThreadProfile* thread) {
+  if (thread->session_ == session_.load(std::memory_order_relaxed))
+    dropped_ += thread->dropped_.load(std::memory_order_relaxed);
+  delete thread;
 }
 
 OPKIT_INLINE ThreadProfile* Recorder::OfThread() {
@@ -17094,7 +18299,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
     now.custom = CustomPath(now.custom, names.name);
   if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
     PushRange(*tools, now, names, adopted);
-  ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed));
+  ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed), names.text);
   if (!record) return;
   const Device place = device ? *device : Device{};
   *record = {.id = now.id,
@@ -17118,7 +18323,9 @@ OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation&
   span.custom = now.custom;
   span.adopted = adopted;
   const bool is_part = names.name == 0 && now.custom == 0;  // its name is on another thread
-  tools.Push(is_part ? "(part)" : DisplayName(span));
+  tools.Push(!names.text.empty() ? std::string(names.text)
+             : is_part           ? "(part)"
+                                 : DisplayName(span));
 }
 
 OPKIT_INLINE void Recorder::Close() noexcept {
@@ -17162,9 +18369,9 @@ OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
   Add(record);
 }
 
-OPKIT_INLINE void Recorder::Add(const ProfileRecord& record) noexcept {
+OPKIT_INLINE void Recorder::Add(const ProfileRecord& record, std::string_view text) noexcept {
   if (ThreadProfile* thread = OfThread())
-    thread->Add(session_.load(std::memory_order_relaxed), record);
+    thread->Add(session_.load(std::memory_order_relaxed), record, text);
 }
 OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
   ProfileRecord record;
@@ -17190,15 +18397,15 @@ OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noex
   record.custom = task.custom;
   record.type = ProfileRecord::Type::kPushed;
   record.kind = task.kind;
-  Add(record);
+  Add(record, names.text);
 }
-OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, uint32_t name, double value) noexcept {
+OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, SpanNames names, double value) noexcept {
   ProfileRecord record;
   record.begin = Ticks();
   record.end = std::bit_cast<uint64_t>(value);
-  record.name = name;
+  record.name = names.name;
   record.type = type;
-  Add(record);
+  Add(record, names.text);
 }
 
 OPKIT_INLINE void Recorder::Sort(Profile& profile) {
@@ -17216,22 +18423,21 @@ OPKIT_INLINE void Recorder::Sort(Profile& profile) {
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
-  constexpr int kSpans = 1000;
+  constexpr int kSpans = 600;  // with their counts they fit into one chunk
+  static_assert(kSpans * (1 + ProfileCounts::kMost / 3) < ProfileChunk::kRecords);
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
-  const auto record = [&] {
-    if (ProfileRecord* span = probe.Open(session)) {
-      *span = {.begin = Ticks()};
-      probe.Publish();
-    }
-    probe.Close(session, Ticks());
-  };
-  record();
+  probe.BeginSession(session);
+  probe.chunks_.push_back(std::make_unique<ProfileChunk>());
+  probe.chunk_ = probe.chunks_.back().get();
+  probe.count_ = 0;
   const uint64_t begin = Ticks();
-  for (int i = 0; i < kSpans; ++i) record();
-  const uint64_t ticks = Ticks() - begin;
-  chunks_left_.fetch_add(1, std::memory_order_relaxed);  // the probe's
-  return static_cast<double>(ticks) / kSpans;
+  for (int i = 0; i < kSpans; ++i) {
+    *probe.Open(session) = {.begin = Ticks()};
+    probe.Publish();
+    probe.Close(session, Ticks());
+  }
+  return static_cast<double>(Ticks() - begin) / kSpans;
 }
 
 OPKIT_INLINE Profile Recorder::Read() {
@@ -17261,6 +18467,13 @@ OPKIT_INLINE Profile Recorder::Read() {
   std::vector<Known> known;
   std::map<uint64_t, ProfileCounts> counts;
   int64_t records = 0;
+  std::string text;  // the name of the record that comes next
+  const auto name_of = [&](const ProfileRecord& record) {
+    if (text.empty()) return record.name;
+    const uint32_t name = InternName(text);
+    text.clear();
+    return name;
+  };
   const auto add_span = [&](const ProfileRecord& record, uint64_t end, int thread) {
     ProfileSpan& span = profile.spans.emplace_back();
     span.id = record.id;
@@ -17270,11 +18483,12 @@ OPKIT_INLINE Profile Recorder::Read() {
     span.thread = thread;
     span.kind = record.kind;
     span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
-    span.name = record.name;
+    span.name = name_of(record);
     span.node = record.node;
     span.custom = record.custom;
     span.adopted = record.type == ProfileRecord::Type::kAdopted;
   };
+  profile.dropped = dropped_;
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
     if (thread->session_ != session) continue;
@@ -17287,7 +18501,6 @@ OPKIT_INLINE Profile Recorder::Read() {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
       records += count;
       for (const ProfileRecord& record : std::span(chunk->records, count)) {
-        const int64_t begin = time(record.begin);
         switch (record.type) {
           case ProfileRecord::Type::kSpan:
           case ProfileRecord::Type::kAdopted: {
@@ -17298,7 +18511,7 @@ OPKIT_INLINE Profile Recorder::Read() {
             break;
           }
           case ProfileRecord::Type::kCompleted:
-            known.push_back({.id = record.id, .completed = begin});
+            known.push_back({.id = record.id, .completed = time(record.begin)});
             break;
           case ProfileRecord::Type::kOnDevice: {
             // Nothing ran before the session, though the two clocks are compared with some error.
@@ -17311,8 +18524,8 @@ OPKIT_INLINE Profile Recorder::Read() {
           }
           case ProfileRecord::Type::kPushed:
             known.push_back({.id = record.id,
-                             .names = {.name = record.name},
-                             .pushed = begin,
+                             .names = {.name = name_of(record)},
+                             .pushed = time(record.begin),
                              .pusher = index});
             break;
           case ProfileRecord::Type::kWork:
@@ -17329,17 +18542,24 @@ OPKIT_INLINE Profile Recorder::Read() {
             break;
           }
           case ProfileRecord::Type::kMemory:
-            profile.allocations.push_back({begin, record.id, static_cast<int64_t>(record.parent),
+            profile.allocations.push_back({time(record.begin), record.id,
+                                           static_cast<int64_t>(record.parent),
                                            static_cast<int64_t>(record.end), record.name, index});
             break;
           case ProfileRecord::Type::kCounter:
-            profile.counters.push_back({begin, record.name, std::bit_cast<double>(record.end)});
+            profile.counters.push_back(
+                {time(record.begin), name_of(record), std::bit_cast<double>(record.end)});
             break;
           case ProfileRecord::Type::kMarker:
           case ProfileRecord::Type::kFrame:
-            profile.markers.push_back(
-                {begin, record.name, index, record.type == ProfileRecord::Type::kFrame});
+            profile.markers.push_back({time(record.begin), name_of(record), index,
+                                       record.type == ProfileRecord::Type::kFrame});
             break;
+          case ProfileRecord::Type::kText: {
+            const auto part = std::bit_cast<ProfileText>(record);
+            text.append(part.text, strnlen(part.text, ProfileText::kBytes));
+            break;
+          }
         }
       }
     }
@@ -17608,30 +18828,6 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #endif
 
-// ---- opkit/op/abi/program_host.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// IsProgramHost: whether a library's host is the program that the library's source is part of.
-// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
-// it.
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
-
-OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
-  return host && host == g_program_host.load(std::memory_order_relaxed);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#endif
-
 // ---- opkit/plugin/export/impl/export_layouts.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
 // Serves the layouts and devices of a library's registries to its host.
@@ -17769,84 +18965,48 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
 
-// ---- opkit/op/abi/op_conversion.hpp
+// ---- opkit/op/abi/abi_node.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
-// without trusting it, as a record. A new value of opkit_op is added in abi/opkit_abi.h, in
-// FunctionOpRecord and in this header's definitions; CONTRIBUTING.md says where a new function is.
-#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
-#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to functions of an
+// operator. For definitions. The graphs that nodes carry are in graph/abi_graph.hpp.
+#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
+#define OPKIT_OP_ABI_ABI_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
-int DeviceTypeFromName(std::string_view name);
-
-// The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
-// kernels call the record's functions and let no exception out; the record's `abi` is handed over
-// as it is.
-OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
-
-// Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
-// functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
-// (kInvalidArgument) for every fault of the description.
-FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
-
-// Throws an Error: "library NAME WHAT; MEND".
-[[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
-                                               const Text& mend = {},
-                                               ErrorCode code = ErrorCode::kInvalidArgument);
-// Refuses a name that is no short line of text. A null name passes.
-void CheckLibraryText(const std::string& library, const char* name, const Text& what);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
-#endif
-
-// ---- opkit/op/gradient/gradient_hook.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// What code that does without the registry of gradients, where nothing registers one, asks of it.
-#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
-#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Whether a gradient is registered for an operator, also one of the kinds that say that there is
-// none. The registration of a gradient fills it.
-OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
-    "a gradient", "opkit/graph.hpp"};
-// Frees a library's registry of gradients, where the library ends. The registry fills it.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
-#endif
-
-// ---- opkit/plugin/load/abi_node.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
-// the definitions of plugin/. The graphs that nodes carry are in plugin/load/abi_graph.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Of plugin/load/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
+// Filled by graph/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
 // pointers, and copies one.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
                                              std::vector<const opkit_graph*>&)>
-    g_add_abi_graphs{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+    g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
     g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
 
-inline constexpr const char* kAbiSymbol = "s";  // what names of symbols begin with, in a library
+// Numbers of symbols. A host's are those of interned names, so that the graph around a node and the
+// one that it carries agree. In a library a symbol is called by its number, "s12".
+inline constexpr const char* kAbiSymbol = "s";
+OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
+  if (dim.is_known()) return dim.value();
+  if (!dim.is_symbol()) return -1;
+  const std::string& name = dim.symbol();
+  if (!IsLoadedLibrary()) return -1 - int64_t{InternName(name)};
+  if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
+  int64_t number = 0;
+  for (const char c : std::string_view(name).substr(1)) {
+    if (c < '0' || c > '9' || number > UINT32_MAX) return -1;
+    number = 10 * number + (c - '0');
+  }
+  return -2 - number;
+}
+OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
+  if (extent >= 0) return Dim(extent);
+  if (extent == -1) return {};
+  if (IsLoadedLibrary()) return Sym(StrCat(kAbiSymbol, -2 - extent));
+  const int64_t number = extent < -int64_t{UINT32_MAX} ? 0 : -1 - extent;
+  const std::string name = InternedName(static_cast<uint32_t>(number));
+  return name.empty() ? Dim() : Sym(name);
+}
 
 // An opkit_node, and the data that it points to.
 class AbiNode : public RefCounted {
@@ -17892,7 +19052,7 @@ class AbiNode : public RefCounted {
 // Knowledge of values as an array of opkit_value, which a library refines.
 class AbiValues {
  public:
-  // Symbols have a number each in `symbols`, which inputs and outputs share.
+  // `symbols` gathers those of inputs and outputs: an answer may name no others.
   AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
       : symbols_(symbols), values_(infos.size()) {
     for (size_t i = 0; i < infos.size(); ++i) {
@@ -17909,7 +19069,11 @@ class AbiValues {
         Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
               " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
       value.rank = info.shape.rank();
-      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const Dim& dim = info.shape[axis];
+        value.dims[axis] = AbiExtent(dim);
+        if (dim.is_symbol()) symbols_.push_back(dim.symbol());
+      }
     }
   }
   AbiValues(const AbiValues&) = delete;
@@ -17935,25 +19099,19 @@ class AbiValues {
     std::vector<Dim> dims;
     for (int axis = 0; axis < value.rank; ++axis) {
       const int64_t extent = value.dims[axis];
-      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
-      if (extent < -1 && symbol >= symbols_.size())
+      dims.push_back(DimOfAbi(extent));
+      if (extent < -1 && !IsKnownSymbol(dims.back()))
         Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
               what, " ", i, "; -1 is unknown");
-      dims.push_back(extent >= 0    ? Dim(extent)
-                     : extent == -1 ? Dim()
-                                    : Sym(symbols_[Index(symbol)]));
     }
     return SymbolicShape(std::move(dims));
   }
 
  private:
-  int64_t Number(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    if (!dim.is_symbol()) return -1;
-    for (size_t i = 0; i < symbols_.size(); ++i)
-      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
-    symbols_.push_back(dim.symbol());
-    return -1 - static_cast<int64_t>(symbols_.size());
+  bool IsKnownSymbol(const Dim& dim) const {
+    for (const std::string& symbol : symbols_)
+      if (dim.is_symbol() && dim.symbol() == symbol) return true;
+    return false;
   }
 
   std::vector<std::string>& symbols_;
@@ -17964,64 +19122,185 @@ class AbiValues {
 // Names that a library hands over.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && !names))
+  if (count > most || (count > 0 && (!names || !IsAligned(names))))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i)
+  std::vector<std::string> read;
+  for (uint64_t i = 0; i < count; ++i) {
     if (!names[i])
       Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
-  return {names, names + count};
+    read.push_back(TextOfAbi(names[i]));
+  }
+  return read;
 }
 
-// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for a struct that is no node.
+// Copies everything. Error (kInvalidArgument) for a struct that is no node.
 inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && !node.graphs))
+  if (!IsReadable(&node, kNodeBytes) || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && (!node.graphs || !IsAligned(node.graphs))))
     Throw(ErrorCode::kInvalidArgument,
           "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
           "too many");
-  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+  OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
-  if (node.name) def.Name(node.name);
+  if (node.name) def.Name(TextOfAbi(node.name));
   if (OPKIT_ABI_HAS(&node, is_gradient)) {
     for (std::string& name :
          NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
       def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(node.backend);
+    if (node.backend) def.Engine(TextOfAbi(node.backend));
     def.IsGradientOp(node.is_gradient != 0);
   }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
-      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
+    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
             " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, g_subgraph_of_abi(*node.graphs[i]));
+    def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
   }
   return def;
 }
 
-// A dtype and shape as the other side knows them. Symbols have names by their numbers.
+// A dtype and shape as the other side knows them. What this image has no number for is unknown, and
+// of a library an Error (kInvalidArgument).
 inline TensorInfo InfoOfAbi(const opkit_value& value) {
   TensorInfo info;
+  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+       value.rank > OPKIT_MAX_RANK) &&
+      !IsLoadedLibrary())
+    Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
+          " and the rank ", value.rank);
   if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
   if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
   std::vector<Dim> dims;
-  for (int axis = 0; axis < value.rank; ++axis) {
-    const int64_t extent = value.dims[axis];
-    dims.push_back(extent >= 0    ? Dim(extent)
-                   : extent == -1 ? Dim()
-                                  : Sym(StrCat(kAbiSymbol, -2 - extent)));
-  }
+  for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
   info.shape = SymbolicShape(std::move(dims));
   return info;
 }
 
+// The other side's array of values, as this image's inference reads it, and what that says of them
+// written back. Error (kInvalidArgument) for an array that is none.
+class ValuesOfAbi {
+ public:
+  ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
+    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+      Throw(ErrorCode::kInvalidArgument, "a library has ", count,
+            " values that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+      if (!with_shapes) {
+        info.shape = {};
+        continue;
+      }
+      if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
+      if (value.constant) info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
+    }
+  }
+  ValuesOfAbi(const ValuesOfAbi&) = delete;
+  const std::vector<TensorInfo>& infos() const { return infos_; }
+
+  static void StoreTypes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].dtype != DType::kUndefined)
+        opkit_value_at(values, i)->dtype = static_cast<int32_t>(infos[i].dtype);
+  }
+  static void StoreShapes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const SymbolicShape& shape = infos[i].shape;
+      if (!shape.has_rank()) continue;
+      if (shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
+              " are the most");
+      opkit_value& value = *opkit_value_at(values, i);
+      const bool same_rank = value.rank == shape.rank();
+      value.rank = shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const int64_t extent = AbiExtent(shape[axis]);
+        if (extent != -1 || !same_rank) value.dims[axis] = extent;
+      }
+    }
+  }
+
+ private:
+  // The standard one for a layout that only the other side knows.
+  static Layout KnownLayout(const char* its_name) {
+    const std::string name = TextOfAbi(its_name);
+    if (g_registered_layouts)
+      for (const RegisteredLayout& known : g_registered_layouts())
+        if (known.name == name) return Layout{known.id, {}};
+    return {};
+  }
+  std::vector<TensorInfo> infos_;
+  std::list<Tensor> constants_;  // that infos_ point to
+};
+
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
+#endif
+
+// ---- opkit/op/abi/op_conversion.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
+// without trusting it, as a record. A new value of opkit_op is added in abi/opkit_abi.h, in
+// FunctionOpRecord and in this header's definitions; CONTRIBUTING.md says where a new function is.
+#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
+int DeviceTypeFromName(std::string_view name);
+
+// The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
+// kernels call the record's functions and let no exception out; the record's `abi` is handed over
+// as it is.
+OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
+
+// Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
+// functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
+// (kInvalidArgument) for every fault of the description.
+FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
+
+// Throws an Error: "library NAME WHAT; MEND".
+[[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
+                                               const Text& mend = {},
+                                               ErrorCode code = ErrorCode::kInvalidArgument);
+// Refuses a name that is no short line of text. A null name passes.
+void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+// Refuses a text that does not end. A null text passes.
+void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#endif
+
+// ---- opkit/op/gradient/gradient_hook.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// What code that does without the registry of gradients, where nothing registers one, asks of it.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether a gradient is registered for an operator, also one of the kinds that say that there is
+// none. The registration of a gradient fills it.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
+    "a gradient", "opkit/graph.hpp"};
+// Frees a library's registry of gradients, where the library ends. The registry fills it.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_operators.ipp
@@ -18095,6 +19374,151 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
+// Spans of this image in the profile that the host records: those that its operators open in their
+// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Begins or ends with the host's recording.
+  static void Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+  }
+  // The next span of this thread is that of an operator which the host has opened one for already.
+  class Known {
+   public:
+    Known() : outer_(std::exchange(t_is_known, true)) {}
+    Known(const Known&) = delete;
+    ~Known() { t_is_known = outer_; }
+
+   private:
+    const bool outer_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (std::exchange(t_is_known, false) || adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The span gets an identity from the host. Where the two images share the current one, which is
+    // `now`, its parent is that of `now`.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open ones inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local bool t_is_known = false;
+};
+
+// Memory of this image's tensors, by the allocator that the host has when it is asked for.
+class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
+ public:
+  HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
+  const char* name() const override { return own_.name(); }
+
+  // Not where the program exports its symbols and the library has its table of allocators.
+  static void Use() {
+    if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
+    void *memory = nullptr, *owner = nullptr;
+    if (g_host->allocate(OPKIT_CPU, 0, kAlignment, &memory, &owner) != OPKIT_OK) return;
+    g_host->deallocate(owner, memory, kAlignment);
+    if (owner == &GetAllocator(DeviceType::kCPU)) return;
+    constexpr DeviceType kTypes[] = {DeviceType::kCPU, DeviceType::kGPU};
+    alignas(HostMemory) static unsigned char rooms[std::size(kTypes)][sizeof(HostMemory)];
+    static bool used = false;
+    if (std::exchange(used, true)) return;
+    for (size_t i = 0; i < std::size(kTypes); ++i)
+      if (Allocator* const own = Allocators()[kTypes[i]].load())
+        SetAllocator(kTypes[i], new (rooms[i]) HostMemory(kTypes[i], *own));
+  }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    void *memory = nullptr, *owner = nullptr;
+    const opkit_status status =
+        g_host->allocate(static_cast<int32_t>(type_), index, bytes, &memory, &owner);
+    if (status == OPKIT_UNSUPPORTED)  // the host has no such memory
+      memory = own_.Allocate(bytes, index);
+    else if (status == OPKIT_OUT_OF_MEMORY)
+      return nullptr;
+    else if (status != OPKIT_OK)
+      Throw(CodeOfStatus(status), g_host->failure_text());
+    void* none = nullptr;
+    if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
+    try {
+      MutexLock lock(mutex_);
+      others_.emplace_back(memory, owner);
+      ++num_others_;
+      return memory;
+    } catch (...) {  // no memory to note it in
+      Free(owner, memory, bytes);
+      return nullptr;
+    }
+  }
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
+    void* owner = usual_.load();
+    if (num_others_.load() > 0) owner = Forget(data, owner);
+    Free(owner, data, bytes);
+  }
+
+ private:
+  void Free(void* owner, void* memory, int64_t bytes) noexcept {
+    owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
+  }
+  void* Forget(const void* data, void* usual) {
+    MutexLock lock(mutex_);
+    for (auto& one : others_) {
+      if (one.first != data) continue;
+      void* const owner = one.second;
+      one = others_.back();
+      others_.pop_back();
+      if (--num_others_ == 0) std::vector<std::pair<void*, void*>>().swap(others_);
+      return owner;
+    }
+    return usual;
+  }
+
+  const DeviceType type_;
+  Allocator& own_;
+  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
+  Mutex mutex_;                        // of the others
+  std::vector<std::pair<void*, void*>> others_;
+  std::atomic<int64_t> num_others_{0};
+};
+
 // The library's operator behind one operator of the host's, and the tensors that it reads and
 // writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
 // one is bound to a workspace.
@@ -18102,7 +19526,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : def_(DefinitionOfAbi(node)), shared_inputs_(def_.outputs().size(), -1) {
+      : def_(DefinitionOfAbi(node)),
+        registered_(StrCat("registered at ", kernel.Place())),
+        shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
     def_.Engine("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
@@ -18213,9 +19639,24 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
-    if (call_) return call_->Run(inputs_, outputs_);
-    bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
-               call->asynchronous);
+    HostSpans::Follow();
+    const HostSpans::Known known;
+    try {
+      if (call_) return call_->Run(inputs_, outputs_);
+      bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
+                 call->asynchronous);
+    } catch (const Error& error) {
+      RethrowForHost(error);
+    }
+  }
+  // Without the lines about this operator, of which the host has its own.
+  [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
+    Error told(error.code(), error.message());
+    for (const std::string& line : error.context()) {
+      if (line.starts_with("in operator ") && line.ends_with(registered_)) break;
+      told.AddContext(line);
+    }
+    throw told;
   }
 
   // Copies a result that does not lie in the host's memory there.
@@ -18295,6 +19736,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   };
 
   OperatorDef def_;
+  const std::string registered_;
   std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
   BoundOperator bound_;             // or
   std::unique_ptr<DirectCall> call_;
@@ -18324,6 +19766,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
     if (schema.has_cost()) op.cost = &Cost;
+    if (schema.has_test_inputs()) op.test_inputs = &TestInputs;
     op.author = &schema;
   }
   OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
@@ -18332,6 +19775,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       to.propose = &Propose;
       to.create_for = &CreateFor;
     }
+    if (kernel.fuse) to.fuse = &Fuse;
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
@@ -18361,12 +19805,37 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
         const AbiConfig abi(config, node->num_inputs, node->num_outputs);
         const opkit_status status = proposals->add(proposals, &abi.config());
         if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
       }
+    });
+  }
+  OPKIT_COLD static opkit_status Fuse(const opkit_kernel* kernel, const opkit_fusion* fusion) {
+    return GuardedCall([&] {
+      const auto& own = *static_cast<const Kernel*>(kernel->author);
+      const opkit_node &node = *fusion->node, &next = *fusion->next;
+      const OperatorDef def = DefinitionOfAbi(node), next_def = DefinitionOfAbi(next);
+      const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
+          outs(fusion->outputs, node.num_outputs, true),
+          next_ins(fusion->next_inputs, next.num_inputs, true),
+          next_outs(fusion->next_outputs, next.num_outputs, true);
+      const KernelConfig config = ConfigOfAbi(*fusion->config, node.num_inputs, node.num_outputs),
+                         next_config =
+                             ConfigOfAbi(*fusion->next_config, next.num_inputs, next.num_outputs);
+      const std::optional<FusedNode> made =
+          own.fuse({{def, ins.infos(), outs.infos()},
+                    config,
+                    {next_def, next_ins.infos(), next_outs.infos()},
+                    next_config,
+                    static_cast<size_t>(fusion->read)});
+      if (!made) return;
+      const AbiNode both(made->def);
+      const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
+      const opkit_status status = fusion->fuse(fusion, &both.node(), &chosen.config());
+      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
     });
   }
   static void Destroy(void* instance) {
@@ -18392,72 +19861,16 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     });
   }
 
-  // The host's knowledge of values, as this image's inference reads it.
-  class Values {
-   public:
-    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
-      for (uint64_t i = 0; i < count; ++i) {
-        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
-        if (!with_shapes) {
-          info.shape = {};
-          continue;
-        }
-        if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
-        if (!value.constant) continue;
-        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
-      }
-    }
-    const std::vector<TensorInfo>& infos() const { return infos_; }
-
-   private:
-    // The standard one for a layout that only the host knows.
-    static Layout KnownLayout(const char* name) {
-      if (g_registered_layouts)
-        for (const RegisteredLayout& known : g_registered_layouts())
-          if (known.name == name) return Layout{known.id, {}};
-      return {};
-    }
-    std::vector<TensorInfo> infos_;
-    std::list<Tensor> constants_;  // that infos_ point to
-  };
-  static int64_t NumberOf(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
-    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
-    return number && *number >= 0 ? -2 - *number : -1;
-  }
-
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                     opkit_value* outputs, bool types, bool with_shapes) {
     OperatorDef def = DefinitionOfAbi(*node);
-    const Values ins(inputs, node->num_inputs, with_shapes);
-    const Values outs(outputs, node->num_outputs, with_shapes);
+    const ValuesOfAbi ins(inputs, node->num_inputs, with_shapes);
+    const ValuesOfAbi outs(outputs, node->num_outputs, with_shapes);
     InferenceContext context(def, ins.infos(), outs.infos());
     schema.Infer(context);
-    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
-      for (size_t i = 0; i < infos.size(); ++i)
-        types ? StoreType(infos[i], *opkit_value_at(values, i))
-              : StoreShape(infos[i], *opkit_value_at(values, i));
-    };
-    store(context.inputs(), inputs);
-    store(context.outputs(), outputs);
-  }
-  static void StoreType(const TensorInfo& info, opkit_value& value) {
-    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
-  }
-  static void StoreShape(const TensorInfo& info, opkit_value& value) {
-    if (!info.shape.has_rank()) return;
-    if (info.shape.rank() > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
-            " are the most");
-    const bool same_rank = value.rank == info.shape.rank();
-    value.rank = info.shape.rank();
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = NumberOf(info.shape[axis]);
-      if (extent != -1 || !same_rank) value.dims[axis] = extent;
-    }
+    for (const auto& [infos, values] :
+         {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
+      types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
   // Wrong shapes are for infer_shape to report.
   static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
@@ -18496,12 +19909,22 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                       const opkit_value* inputs, const opkit_value* outputs,
                                       opkit_cost* cost) {
     return GuardedCall([&] {
-      const Values ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
       cost->flops = said.flops;
       cost->bytes_read = said.bytes_read;
       cost->bytes_written = said.bytes_written;
       cost->params_bytes = said.params_bytes;
+    });
+  }
+  OPKIT_COLD static opkit_status TestInputs(const opkit_op* op, int32_t dtype, uint64_t seed,
+                                            const opkit_test_inputs* inputs) {
+    return GuardedCall([&] {
+      for (const Tensor& one : SchemaOf(op).MakeTestInputs(static_cast<DType>(dtype), seed)) {
+        const AbiAttributes tensor(Arguments{{"input", one}});
+        const opkit_status status = inputs->add(inputs, (*tensor.data())->tensors[0]);
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      }
     });
   }
   // The largest scratch among the first configurations that the device's kernels propose in
@@ -18512,7 +19935,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
       const OperatorDef def = DefinitionOfAbi(*node);
-      const Values ins(inputs, node->num_inputs, true);
+      const ValuesOfAbi ins(inputs, node->num_inputs, true);
       std::optional<std::vector<TensorInfo>> outs;
       for (const Kernel* kernel :
            OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
@@ -18581,9 +20004,44 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
+// What the library says of a backend of its kernels.
+struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
+  explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
+    abi.size = sizeof abi;
+    abi.name = name.c_str();
+    abi.rank = OpRegistry::Global().BackendRank(name);
+    if (OpRegistry::Global().HasAvailability(name)) abi.available = &Available;
+    abi.author = this;
+  }
+  static opkit_status Available(const opkit_backend* backend) {
+    return GuardedCall([&] {
+      Kernel kernel;
+      kernel.backend = static_cast<const ExportedBackend*>(backend->author)->name;
+      if (std::string why = OpRegistry::Global().WhyUnavailable(kernel); !why.empty())
+        return OpStatus::Failure(why);
+      return OpStatus();
+    });
+  }
+
+  const std::string name;
+  opkit_backend abi{};
+};
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void AddBackends(const std::vector<FunctionRecord>& records,
+                                                     LibraryContents& contents) {
+  std::vector<std::string> names;
+  for (const FunctionRecord& record : records)
+    for (const FunctionDevice& device : record->devices)
+      if (!device.backend.empty() && !Contains(names, device.backend)) {
+        names.push_back(device.backend);
+        AddExported<ExportedBackend>(contents, contents.backends, device.backend);
+      }
+}
+
 OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
   static const ExportedRegistries registries;
+  HostMemory::Use();
+  HostSpans::Use();
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();
@@ -18593,6 +20051,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
     const OpSchema& schema = OpRegistry::Global().GetSchema(name);
     if (!schema.is_internal()) records.push_back(ReadSchema(schema));
   }
+  AddBackends(records, contents);
   g_export_threads.described = true;
 }
 
@@ -18753,7 +20212,7 @@ OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t 
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{g_find_layout(name), {}} : Layout();
+  return name ? Layout{g_find_layout(TextOfAbi(name)), {}} : Layout();
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
@@ -18769,13 +20228,16 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!OPKIT_ABI_HAS(&config, cost_ns))
+  if (!IsReadable(&config, kConfigBytes))
     Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
-          " bytes, where version 1.3 has ", sizeof config,
+          " bytes, where version 1.3 has ", kConfigBytes,
           "; fill in opkit_config.size with sizeof(opkit_config)");
-  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace))
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
+      !IsAligned(config.inplace))
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
           " pairs in place", config.inplace ? "" : ", which are null");
+  if (!IsAligned(config.input_layouts) || !IsAligned(config.output_layouts))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has layouts that are not aligned");
   KernelConfig read;
   const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
     for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
@@ -18912,13 +20374,21 @@ OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name,
   }
 }
 
+OPKIT_INLINE void CheckLibraryTextEnds(const std::string& library, const char* text,
+                                       const Text& what) {
+  if (text && ::strnlen(text, kMostTextBytes + 1) > kMostTextBytes)
+    RefuseDescription(library, StrCat("has ", what, " of more than ", kMostTextBytes,
+                                      " bytes, or without an end"));
+}
+
 // Reads one operator's description, and refuses it where it is wrong.
 class OpImport {
  public:
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (op_.size < kOpBytes)
+    if (!IsAligned(&op_)) Refuse(StrCat("describes operator ", index, " out of alignment"));
+    if (!IsReadable(&op_, kOpBytes))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kOpBytes),
              "fill in opkit_op.size with sizeof(opkit_op)");
@@ -18926,9 +20396,10 @@ class OpImport {
     FunctionRecord record(new FunctionOpRecord);
     FunctionOpRecord& to = *record;
     to.name = op_.name;
+    Text(op_.file, "a file's name");
     to.file = op_.file ? op_.file : "";
     to.line = op_.line;
-    to.doc = op_.doc ? op_.doc : "";
+    to.doc = Text(op_.doc, "a doc");
     to.library = library_;
     to.flags = op_.flags;
     if (op_.num_kernels == 0 || !op_.kernels)
@@ -18957,21 +20428,26 @@ class OpImport {
     RefuseDescription(library_, what, mend);
   }
   std::string who() const { return StrCat("operator ", op_.name); }
+  std::string Text(const char* text, const char* what) const {
+    CheckLibraryTextEnds(library_, text, StrCat(who(), " with ", what));
+    return text ? text : "";
+  }
 
   // Refuses a count that is damaged, or an array that is missing.
-  void CheckArray(uint64_t count, const void* array, const char* what) const {
+  template <class T>
+  void CheckArray(uint64_t count, const T* array, const char* what) const {
     if (count > kMostParts)
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
     if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
+    if (!IsAligned(array)) Refuse(StrCat("has ", who(), " whose ", what, " are not aligned"));
   }
   void CheckName(uint64_t index) const {
     constexpr size_t kLongestName = 255;
     if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
-    const std::string_view name = op_.name;
+    const std::string_view name(op_.name, ::strnlen(op_.name, kLongestName + 1));
     if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
-                    "…"),
-             StrCat(kLongestName, " are the most"));
+      Refuse(StrCat("has an operator whose name has more than ", kLongestName, " bytes, ",
+                    name.substr(0, 32), "…"));
     for (const char c : name)
       if (static_cast<unsigned char>(c) <= ' ' || c == 127)
         Refuse(StrCat("has an operator whose name holds the character ",
@@ -18980,9 +20456,10 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
+    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
+    CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
     if (!kernel->forward)
       Refuse(StrCat("has operator ", op_.name, " without a forward function for ", kernel->device),
              StrCat("REGISTER_OP(", op_.name, ").setForward(f, \"", kernel->device,
@@ -19012,7 +20489,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!one || one->size < kParameterBytes)
+      if (!IsReadable(one, kParameterBytes))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -19030,7 +20507,7 @@ class OpImport {
         Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
       auto& to = list.emplace_back();
       to.name = one->name;
-      to.doc = one->doc ? one->doc : "";
+      to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
         for (int dtype = 1; dtype < kNumDTypes; ++dtype)
           if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));

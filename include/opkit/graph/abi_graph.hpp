@@ -9,6 +9,7 @@
 #include "opkit/base/function_ref.hpp"
 #include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/op/abi/abi_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -158,6 +159,12 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
     graph.AddOutput(std::move(output));
   return graph;
 }
+
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
+}
+[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
+    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
 }  // namespace detail
 }  // namespace opkit

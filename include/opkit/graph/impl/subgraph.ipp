@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "opkit/graph/abi_graph.hpp"
 #include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
 
@@ -53,16 +52,6 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
   detail::UseInferenceOfCarriedGraphs();
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
-
-namespace detail {
-
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
-}
-[[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
-    g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
-
-}  // namespace detail
 
 }  // namespace opkit
 

@@ -19,7 +19,7 @@ namespace detail {
 // pointers, and copies one.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
                                              std::vector<const opkit_graph*>&)>
-    g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/graph.hpp"};
+    g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
     g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
 

@@ -118,7 +118,7 @@ class HostedGraph : public RefCounted {
 };
 // Makes a graph ready.
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_graph* graph)>
-    g_make_hosted_graph{"run_graph", "opkit/graph.hpp"};
+    g_make_hosted_graph{"run_graph", "opkit/partition.hpp"};
 
 struct ResourceState;
 // A run that goes on after its function has returned. Ends once both the function has returned and

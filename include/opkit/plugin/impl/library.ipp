@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "opkit/graph/hosted_graph.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/plugin/library.hpp"
 #include "opkit/plugin/load/library_layouts.hpp"

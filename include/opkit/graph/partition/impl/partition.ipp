@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "opkit/graph/hosted_graph.hpp"
 #include "opkit/graph/partition/measure.hpp"
 #include "opkit/graph/partition/node_sets.hpp"
 #include "opkit/graph/partition/options.hpp"

@@ -2,7 +2,7 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 
-#include "opkit/graph/subgraph.hpp"
+#include "opkit/graph/abi_graph.hpp"
 #include "opkit/op/abi/host_inference.hpp"
 #include "opkit/plugin/export/export_graphs.hpp"
 
