@@ -400,7 +400,7 @@ TEST_CASE("invoke does not trust what it is given") {
   says([](Asked& a) { a.out.data = nullptr; }, "has no memory");
   says([](Asked& a) { a.out.device_type = 0; }, "on a device of the type 0");
   says([](Asked& a) { a.attrs[0] = nullptr; }, "attribute 0 of a library is null");
-  says([](Asked& a) { a.attr.size = 8; }, "attribute 0 'scale' of a library is shorter");
+  says([](Asked& a) { a.attr.size = 8; }, "attribute 0 of a library is shorter");
   says([](Asked& a) { a.attr.type = 12; }, "has the type 12, which does not exist");
   says([](Asked& a) { a.attr.name = nullptr; }, "attribute 0 of a library has no name");
   says([](Asked& a) { a.attr.floats = nullptr; }, "has elements that are null");

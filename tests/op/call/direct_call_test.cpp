@@ -233,7 +233,7 @@ TEST_CASE("a profile sees the same span, with the same work") {
   const std::string direct = Spans([&] { Invoke("DirectScale", inputs); });
   CHECK(direct == Spans([&] { RunOperator(inputs, {}); }));
   CHECK(direct ==
-        "open 1 DirectScale on cpu\nend\nfloat32[2], float32[2], 4 flops, 24 bytes, reference\n"
+        "open 2 DirectScale on cpu\nend\nfloat32[2], float32[2], 4 flops, 24 bytes, reference\n"
         "close\n");
 }
 
