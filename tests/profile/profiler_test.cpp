@@ -12,9 +12,11 @@
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/engine/engine.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/op/create_operator.hpp"
 #include "opkit/op/function_op.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/registration.hpp"
+#include "opkit/op/typed_operator.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/text.hpp"
 
@@ -457,6 +459,32 @@ TEST_CASE("the operators that a custom operator invokes carry its name") {
   const auto outside = Named(profile, "A::B");
   REQUIRE(outside.size() == 1);
   CHECK(std::string(DomainOf(outside[0])) == "operator");
+}
+
+// y = x + x, by another operator.
+template <class Context>
+void ProfiledTyped(Context&, In<"x", float> x, Out<"y", float> y) {
+  const Tensor in = Tensor::From<float>({1}, {x[0]});
+  y[0] = Invoke("ProfiledAdd", {in, in})[0].data<float>()[0];
+}
+OPKIT_OP(ProfiledTyped).SameShape<"x", "y">().Kernel<CPUContext>();
+
+TEST_CASE("a typed function is a custom operator, called and run as an operator") {
+  Workspace ws;
+  *ws.CreateTensor("x") = Tensor::From<float>({1}, {2});
+  const auto op = CreateOperator(OperatorDef("ProfiledTyped", {"x"}, {"y"}), &ws);
+  {
+    const Session session;
+    CHECK(Invoke("ProfiledTyped", {*ws.GetTensor("x")})[0].data<float>()[0] == 4);
+    op->Run();
+  }
+  const Profile profile = Profiler::Read();
+  for (const char* name : {"ProfiledTyped", "ProfiledTyped::ProfiledAdd"}) {
+    CAPTURE(name);
+    const auto found = Named(profile, name);
+    REQUIRE(found.size() == 2);
+    for (const ProfileSpan& span : found) CHECK(std::string(DomainOf(span)) == "Custom Operators");
+  }
 }
 
 TEST_CASE("operators of one name are told apart, also one that several threads run at once") {
