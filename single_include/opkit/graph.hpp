@@ -29216,19 +29216,25 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
   }
-  // The next span of this thread is that of an operator which the host has opened one for already.
+  // The next span of this thread with the operator's name is one that the host has opened already.
   class Known {
    public:
-    Known() : outer_(std::exchange(t_is_known, true)) {}
+    explicit Known(const std::string& op) : outer_(t_known) {
+      if (CurrentSpanSink()) t_known = InternName(op);
+    }
     Known(const Known&) = delete;
-    ~Known() { t_is_known = outer_; }
+    ~Known() { t_known = outer_; }
 
    private:
-    const bool outer_;
+    const uint32_t outer_;
   };
 
   void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
-    if (std::exchange(t_is_known, false) || adopted) return Pass();
+    if (t_known != 0 && names.name == t_known) {
+      t_known = 0;
+      return Pass();
+    }
+    if (adopted) return Pass();
     auto* const span = new (std::nothrow) Span{t_span};
     if (!span) return Pass();
     t_span = span;
@@ -29268,7 +29274,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
   inline static constinit thread_local Span* t_span = nullptr;
   inline static constinit thread_local int64_t t_passed = 0;
-  inline static constinit thread_local bool t_is_known = false;
+  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
 };
 
 // Memory of this image's tensors, by the allocator that the host has when it is asked for.
@@ -29469,7 +29475,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
     HostSpans::Follow();
-    const HostSpans::Known known;
+    const HostSpans::Known known(def_.type());
     try {
       if (call_) return call_->Run(inputs_, outputs_);
       bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
