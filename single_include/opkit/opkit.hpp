@@ -9665,6 +9665,22 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
+// ---- opkit/base/own_names.hpp
+// Where a library that is unmapped frees the names that it has interned. For definitions.
+#ifndef OPKIT_BASE_OWN_NAMES_HPP_
+#define OPKIT_BASE_OWN_NAMES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Of this image's table; null before there is one. Nothing of the image may use it afterwards.
+OPKIT_IMAGE_LOCAL inline constinit void (*g_delete_names)() = nullptr;
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_OWN_NAMES_HPP_
+
 // ---- opkit/base/impl/interned_names.ipp
 // The table of interned names.
 #ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
@@ -9678,11 +9694,12 @@ struct InternedNames {
   NameIndex names;
   int64_t room = INT64_MAX;
 
-  // Not destroyed: threads may still name things while the process ends.
+  // Not destroyed while the process ends, when threads may still name things.
   static InternedNames& Get() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
+      g_delete_names = [] { delete &Get(); };
       pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
                      [] { Get().mutex.ResetAfterFork(); });
       return made;
@@ -16274,14 +16291,14 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // of the direct call
 };
 
-// The registries last as long as the image. Where that is unmapped, and not at the program's end,
-// they are freed: nothing of the library is in use then.
+// Frees the registries where the image is unmapped, and not at the program's end.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
     if (g_delete_gradients) g_delete_gradients();
     delete &OpRegistry::Global();
     if (g_delete_layout_registry) g_delete_layout_registry();
+    if (g_delete_names) g_delete_names();
   }
 };
 

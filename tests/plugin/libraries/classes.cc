@@ -420,7 +420,7 @@ class RankedOp : public Operator<CPUContext> {
  public:
   using Operator<CPUContext>::Operator;
   bool RunOnDevice() override {
-    float* y = Output(0, Input(0).shape(), DType::kFloat32)->mutable_data<float>();
+    float* y = Output(0, Input(0).shape(), DType::kFloat32)->template mutable_data<float>();
     y[0] = HasArgument("both") ? 3 : kNumber;
     return true;
   }

@@ -6,6 +6,7 @@
 
 #include "opkit/base/interned_names.hpp"
 #include "opkit/base/name_index.hpp"
+#include "opkit/base/own_names.hpp"
 #include "opkit/base/platform.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -16,11 +17,12 @@ struct InternedNames {
   NameIndex names;
   int64_t room = INT64_MAX;
 
-  // Not destroyed: threads may still name things while the process ends.
+  // Not destroyed while the process ends, when threads may still name things.
   static InternedNames& Get() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
+      g_delete_names = [] { delete &Get(); };
       pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
                      [] { Get().mutex.ResetAfterFork(); });
       return made;

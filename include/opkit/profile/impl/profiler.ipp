@@ -24,7 +24,9 @@ namespace detail {
 class EnvironmentSession {
  public:
   static EnvironmentSession& Get() {
-    static auto* session = new EnvironmentSession;
+    // Not on the heap, since a library that is unmapped has one too, and never destroyed.
+    alignas(EnvironmentSession) static char room[sizeof(EnvironmentSession)];
+    static auto* session = new (room) EnvironmentSession;
     return *session;
   }
   // Records, where the environment asks for it; once.

@@ -5,6 +5,7 @@
 #include <list>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/own_names.hpp"
 #include "opkit/core/layout_hooks.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/device/native_stream.hpp"
@@ -460,14 +461,14 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // of the direct call
 };
 
-// The registries last as long as the image. Where that is unmapped, and not at the program's end,
-// they are freed: nothing of the library is in use then.
+// Frees the registries where the image is unmapped, and not at the program's end.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
     if (g_delete_gradients) g_delete_gradients();
     delete &OpRegistry::Global();
     if (g_delete_layout_registry) g_delete_layout_registry();
+    if (g_delete_names) g_delete_names();
   }
 };
 
