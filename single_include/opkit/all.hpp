@@ -18024,8 +18024,10 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Of this image's table; null before there is one. Nothing of the image may use it afterwards.
-OPKIT_IMAGE_LOCAL inline constinit void (*g_delete_names)() = nullptr;
+// Deletes this image's table; null before there is one. Nothing of the image may name anything
+// then.
+using DeleteNames = void (*)();
+OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
 }  // namespace detail
 }  // namespace opkit
