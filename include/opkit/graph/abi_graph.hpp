@@ -110,10 +110,11 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
 }
 // The graph, with the types of its inputs: those of the graph that it came from, or those that are
 // told. Error (kInvalidArgument) for a struct that is no graph.
-inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
-  if (!IsReadable(&from, kGraphBytes))
-    Throw(ErrorCode::kInvalidArgument, "a graph is shorter than version 1.0's");
+  if (!IsReadable(graph_of, kGraphBytes))
+    Throw(ErrorCode::kInvalidArgument, "a graph is null or shorter than version 1.0's");
+  const opkit_graph& from = *graph_of;
   const std::string what = TextOfAbi(from.name);
   Graph graph;
   std::map<std::string, const opkit_value*> known;
@@ -149,11 +150,9 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
       (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
     Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
-  for (uint64_t i = 0; i < from.num_nodes; ++i) {
-    if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
-    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
-  }
+  for (uint64_t i = 0; i < from.num_nodes; ++i)
+    graph.AddNode(InContext([&] { return DefinitionOfAbi(from.nodes[i]); },
+                            [&] { return StrCat("in node ", i, " of graph ", what); }));
   for (std::string& output :
        NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
     graph.AddOutput(std::move(output));
@@ -161,7 +160,7 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
 }
 
 inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
+  return MakeSubgraph(GraphOfAbi(&from, &CopyConstant));
 }
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);

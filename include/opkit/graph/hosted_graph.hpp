@@ -14,7 +14,7 @@ namespace detail {
 class PlannedHostedGraph final : public HostedGraph {
  public:
   explicit PlannedHostedGraph(const opkit_graph* graph)
-      : HostedGraph(graph), executor_(Compile(GraphOfAbi(*graph, &CopyConstant), Options())) {}
+      : HostedGraph(graph), executor_(Compile(GraphOfAbi(graph, &CopyConstant), Options())) {}
 
   void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) override {
     const Graph& graph = executor_.plan().graph();

@@ -35,6 +35,13 @@ bool IsReadable(const Struct* it, uint64_t least_bytes) {
   return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
+// Error (kInvalidArgument) where the other image gives no room for an answer, or none that lies as
+// it must.
+template <class T>
+void RequireRoom(const T* room, const char* what) {
+  if (!room || !IsAligned(room))
+    Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
+}
 // The other image's text; null is an empty one. Error (kInvalidArgument) where it does not end.
 std::string TextOfAbi(const char* text);
 

@@ -25,7 +25,7 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
 
 // Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
 // image does not know.
-OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config* config, size_t num_inputs,
                                            size_t num_outputs);
 // Null: the standard layout.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);

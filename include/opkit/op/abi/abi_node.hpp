@@ -175,12 +175,13 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 }
 
 // Copies everything. Error (kInvalidArgument) for a struct that is no node.
-inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (!IsReadable(&node, kNodeBytes) || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && (!node.graphs || !IsAligned(node.graphs))))
+inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
+  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+      (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
     Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
-          "too many");
+          "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
+          "null or too many");
+  const opkit_node& node = *from;
   OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));

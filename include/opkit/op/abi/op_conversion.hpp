@@ -20,7 +20,7 @@ OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList
 // Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
 // functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
 // (kInvalidArgument) for every fault of the description.
-FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
+FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& library);
 
 // Throws an Error: "library NAME WHAT; MEND".
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,

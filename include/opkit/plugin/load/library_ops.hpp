@@ -239,10 +239,10 @@ class LibraryProposals {
  private:
   static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
     return AnswerCaller([&] {
-      if (!proposals || !config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
+      if (!proposals) Throw(ErrorCode::kInvalidArgument, "a proposal is made to nobody");
       auto& self = *static_cast<LibraryProposals*>(proposals->context);
       try {
-        self.configs_.push_back(ConfigOfAbi(*config, self.inputs_, self.outputs_));
+        self.configs_.push_back(ConfigOfAbi(config, self.inputs_, self.outputs_));
       } catch (Error& error) {
         if (error.code() == ErrorCode::kNotFound)
           error.AddContext(StrCat("in what operator ", self.op_, " of library ", self.image_.name,
@@ -317,16 +317,15 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
   static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
                            const opkit_config* config) {
     return AnswerCaller([&] {
-      if (!fusion || !node || !config)
-        Throw(ErrorCode::kInvalidArgument, "a node or a configuration is null");
+      if (!fusion) Throw(ErrorCode::kInvalidArgument, "a fusion is answered to nobody");
       auto& self = *static_cast<LibraryFusion*>(fusion->context);
-      OperatorDef def = DefinitionOfAbi(*node);
+      OperatorDef def = DefinitionOfAbi(node);
       if (std::string_view(self.view_.next->outputs[0]) !=
               (def.outputs().empty() ? "" : def.outputs()[0]) ||
           def.outputs().size() != 1)
         Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
               ", expected the output of the next one, '", self.view_.next->outputs[0], "'");
-      KernelConfig chosen = ConfigOfAbi(*config, def.inputs().size(), def.outputs().size());
+      KernelConfig chosen = ConfigOfAbi(config, def.inputs().size(), def.outputs().size());
       self.answer_ = FusedNode{std::move(def), std::move(chosen)};
     });
   }
@@ -480,8 +479,7 @@ class LibraryGradientCall {
   static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
     return AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
-      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
-      OperatorDef def = DefinitionOfAbi(*node);
+      OperatorDef def = DefinitionOfAbi(node);
       // A library hands the node's arguments on, not knowing what the program's operators take.
       const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
       for (const auto& [name, value] : self.def_.args())

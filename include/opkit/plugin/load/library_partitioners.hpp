@@ -141,8 +141,9 @@ class LibraryPartitionWork final : public PartitionWork {
                            const int64_t** nodes) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
-      if (!text || !num_nodes || !nodes)
-        Throw(ErrorCode::kInvalidArgument, "json() has no room for its answer");
+      RequireRoom(text, "json()");
+      RequireRoom(num_nodes, "json()");
+      RequireRoom(nodes, "json()");
       auto& json = self.json_;
       if (!json) {
         json.emplace();
@@ -314,10 +315,6 @@ class LibraryRewrite {
             abi_->order.size());
     return edits_[node];
   }
-  static OperatorDef Definition(const opkit_node* node) {
-    if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
-    return DefinitionOfAbi(*node);
-  }
   static std::string Name(const char* name) {
     if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
     return TextOfAbi(name);
@@ -325,13 +322,13 @@ class LibraryRewrite {
   static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
                               const opkit_node* node) {
     return AnswerCaller(
-        [&] { Of(rewrite).EditOf(before, true).before.push_back(Definition(node)); });
+        [&] { Of(rewrite).EditOf(before, true).before.push_back(DefinitionOfAbi(node)); });
   }
   static opkit_status ReplaceNode(const opkit_rewrite* rewrite, uint64_t node,
                                   const opkit_node* replacement) {
     return AnswerCaller([&] {
       Edit& edit = Of(rewrite).EditOf(node);
-      edit.replacement = Definition(replacement);
+      edit.replacement = DefinitionOfAbi(replacement);
       edit.removed = false;
     });
   }
@@ -361,9 +358,8 @@ class LibraryRewrite {
   static opkit_status SetGraph(const opkit_rewrite* rewrite, const opkit_graph* graph) {
     return AnswerCaller([&] {
       LibraryRewrite& self = Of(rewrite);
-      if (!graph) Throw(ErrorCode::kInvalidArgument, "the graph is null");
       self.whole_ = GraphOfAbi(
-          *graph,
+          graph,
           [&](const std::string& name, const opkit_tensor& view) {
             const Tensor* own = self.graph_.FindConstant(name);
             if (own && own->raw_data() == view.data &&

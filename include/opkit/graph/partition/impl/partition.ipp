@@ -222,8 +222,8 @@ class PartitionRun {
               "' is to take a subgraph's place and "
               "does not run one: .setIsSubgraphOp() in its registration or .NeedsSubgraph() in its "
               "schema says that it does");
-      MarkInputs(*schema, extracted, def);
       SubgraphReview review(view_, group.nodes, extracted.body, def, id, group.kind);
+      MarkInputs(*schema, review.IsArg(), def);
       work.Review(review);
       ++id;
       if (review.is_rejected()) {
@@ -247,13 +247,11 @@ class PartitionRun {
   }
   // Which inputs are inputs of the model; an operator gets each of the two attributes that it
   // takes.
-  void MarkInputs(const OpSchema& schema, const ExtractedSubgraph& extracted,
-                  OperatorDef& def) const {
-    std::vector<int64_t> is_arg, is_aux(extracted.inputs.size(), 0);
-    for (const std::string& input : extracted.inputs)
-      is_arg.push_back(state_.graph.IsInput(input) ? 1 : 0);
-    if (schema.TakesArgument("isArg")) def.Arg("isArg", is_arg);
-    if (schema.TakesArgument("isAux")) def.Arg("isAux", is_aux);
+  static void MarkInputs(const OpSchema& schema, const std::vector<bool>& is_arg,
+                         OperatorDef& def) {
+    if (schema.TakesArgument("isArg"))
+      def.Arg("isArg", std::vector<int64_t>(is_arg.begin(), is_arg.end()));
+    if (schema.TakesArgument("isAux")) def.Arg("isAux", std::vector<int64_t>(is_arg.size(), 0));
   }
   void Reject(Group& group, std::string why) {
     group.told.rejected = why;

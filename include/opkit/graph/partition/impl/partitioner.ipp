@@ -55,7 +55,7 @@ OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
 }
 OPKIT_INLINE std::vector<bool> SubgraphReview::IsArg() const {
   std::vector<bool> all;
-  for (const GraphInput& input : body_->inputs()) all.push_back(view_->graph().IsInput(input.name));
+  for (size_t i = 0; i < body_->inputs().size(); ++i) all.push_back(IsArg(static_cast<int>(i)));
   return all;
 }
 namespace detail {

@@ -62,12 +62,13 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
   return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
                             dtype, layout);
 }
-OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(&config, kConfigBytes))
-    Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
-          " bytes, where version 1.3 has ", kConfigBytes,
+  if (!IsReadable(from, kConfigBytes))
+    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
+          kConfigBytes, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
+  const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
       !IsAligned(config.inplace))
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,

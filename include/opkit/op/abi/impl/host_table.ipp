@@ -65,12 +65,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
     return *static_cast<ResourceState*>(call->context);
   }
-  // For what a function of the host writes.
-  template <class T>
-  static void RequireRoom(const T* room, const char* what) {
-    if (!room || !IsAligned(room))
-      Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
-  }
 
   // Throws the exception that was kept, if any.
   static void RethrowKept() {
@@ -97,10 +91,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void AddError(const char* text, uint64_t size) {
     CurrentHostError().text += TextOfSize(text, size);
   }
-  // The text; one whose size cannot be is read to its end.
+  // The text, of no more than `size` bytes.
   static std::string_view TextOfSize(const char* text, uint64_t size) {
     if (!text) return {};
-    return {text, size <= kMostTextBytes ? size : ::strnlen(text, kMostTextBytes)};
+    return {text, ::strnlen(text, (std::min)(size, kMostTextBytes))};
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
@@ -380,9 +374,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
-  static std::string_view TextOfSpan(const char* name) {
-    return name ? std::string_view(name, ::strnlen(name, kMostTextBytes)) : std::string_view();
-  }
+  static std::string_view TextOfSpan(const char* name) { return TextOfSize(name, kMostTextBytes); }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
     if (!scope) return;
     new (static_cast<void*>(scope)) InvocationScope(
@@ -397,8 +389,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
     if (scope)
-      new (static_cast<void*>(scope)) InvocationScope(
-          InvocationScope::Adopt(identity ? FromAbi(*identity) : CurrentInvocation()));
+      new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
+          identity && IsAligned(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -429,10 +421,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     const IntrusivePtr<DeferredRun> run = *handle;
     delete handle;
     if (status != OPKIT_OK)
-      run->failure = std::make_exception_ptr(Error(
-          CodeOfStatus(status),
-          StrCat("operator ", run->op, " failed after it had returned", text && *text ? ": " : "",
-                 text ? std::string(text, ::strnlen(text, kMostTextBytes)) : std::string())));
+      run->failure = std::make_exception_ptr(
+          Error(CodeOfStatus(status),
+                StrCat("operator ", run->op, " failed after it had returned",
+                       text && *text ? ": " : "", TextOfSize(text, kMostTextBytes))));
     run->Arrive();
   }
 
@@ -444,9 +436,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
     return AnswerCaller([&] {
-      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
       const RegistryUse use;
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       InferenceContext context(def, ins.infos(), outs.infos());
       const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());

@@ -133,7 +133,6 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsAligned(&op_)) Refuse(StrCat("describes operator ", index, " out of alignment"));
     if (!IsReadable(&op_, kOpBytes))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kOpBytes),
@@ -269,9 +268,12 @@ class OpImport {
   const std::string& library_;
 };
 
-OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
+OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
                                      const std::string& library) {
-  return OpImport(op, library).Read(index);
+  if (!op) RefuseDescription(library, StrCat("has a null pointer for operator ", index));
+  if (!IsAligned(op))
+    RefuseDescription(library, StrCat("describes operator ", index, " out of alignment"));
+  return OpImport(*op, library).Read(index);
 }
 
 }  // namespace detail

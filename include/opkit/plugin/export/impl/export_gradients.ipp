@@ -17,7 +17,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {
-    const OperatorDef def = DefinitionOfAbi(*gradient->node);
+    const OperatorDef def = DefinitionOfAbi(gradient->node);
     std::vector<GradientValue> g_output;
     for (size_t o = 0; o < def.outputs().size(); ++o) {
       GradientValue& value = g_output.emplace_back();
