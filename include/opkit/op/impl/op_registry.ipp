@@ -165,17 +165,33 @@ struct OpRegistry::State {
     int value = kUnranked;
     std::string origin;
   };
-  NameMap<std::vector<Rank>> ranks;  // of each backend, by those that say one
-  // By backend and origin. The function stays where it is while it is called.
   struct Availability {
+    // It stays where it is while it is called.
     detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
     bool is_known = false;
     std::string found;
+    std::string origin;
   };
-  static std::string AvailabilityKey(std::string_view backend, std::string_view origin) {
-    return StrCat(backend, '\n', origin);
+  // Of each backend: what the program and libraries say, each once.
+  NameMap<std::vector<Rank>> ranks;
+  NameMap<std::vector<Availability>> availability;
+  // Null where that origin says nothing.
+  template <class List>
+  static auto OfOrigin(List* list, std::string_view origin) -> decltype(list->data()) {
+    if (list)
+      for (auto& one : *list)
+        if (one.origin == origin) return &one;
+    return nullptr;
   }
-  NameMap<Availability> availability;
+  // What this origin says, made where it says nothing yet.
+  template <class T>
+  static T& AddedOf(NameMap<std::vector<T>>& all, std::string_view backend,
+                    const std::string& origin) {
+    std::vector<T>& list = all[backend];
+    if (T* known = OfOrigin(&list, origin)) return *known;
+    list.emplace_back().origin = origin;
+    return list.back();
+  }
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -308,13 +324,12 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ranks.EraseIf([&](auto& row) {
-    std::erase_if(row.value, [&](const State::Rank& rank) { return rank.origin == origin; });
+  const auto forget = [&](auto& row) {
+    std::erase_if(row.value, [&](const auto& one) { return one.origin == origin; });
     return row.value.empty();
-  });
-  state_->availability.EraseIf([&](const auto& row) {
-    return std::string_view(row.name).ends_with(State::AvailabilityKey({}, origin));
-  });
+  };
+  state_->ranks.EraseIf(forget);
+  state_->availability.EraseIf(forget);
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
     std::erase_if(entry.kernels,
@@ -352,7 +367,8 @@ OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank,
                                              const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ranks[backend].push_back({rank, origin});
+  int& known = State::AddedOf(state_->ranks, backend, origin).value;
+  known = (std::max)(known, rank);
 }
 OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_view origin) const {
   if (backend == kReferenceBackend) return 0;
@@ -369,28 +385,32 @@ OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
                                                      const std::string& origin) {
   using Function = detail::Shared<UniqueFunction<std::string()>>;
   detail::MutexLock lock(state_->mutex);
-  state_->availability[State::AvailabilityKey(backend, origin)] = {
-      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}};
+  State::AddedOf(state_->availability, backend, origin) = {
+      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}, origin};
 }
 OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(const Kernel& kernel) const {
-  const std::string key = State::AvailabilityKey(kernel.backend, kernel.origin);
-  State::Availability known;
+  const auto find = [&] {
+    return State::OfOrigin(state_->availability.Find(kernel.backend), kernel.origin);
+  };
+  detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
   {
     detail::MutexLock lock(state_->mutex);
-    const State::Availability* found = state_->availability.Find(key);
-    if (!found) return {};
-    known = *found;
+    const State::Availability* known = find();
+    if (!known) return {};
+    if (known->is_known) return known->found;
+    why_not = known->why_not;
   }
-  if (known.is_known) return known.found;
-  known.found = known.why_not->value();  // may take its time, and look into the registry
-  known.is_known = true;
+  std::string why = why_not->value();  // may take its time, and look into the registry
   detail::MutexLock lock(state_->mutex);
-  state_->availability[key] = known;
-  return known.found;
+  if (State::Availability* known = find(); known && known->why_not.get() == why_not.get()) {
+    known->is_known = true;
+    known->found = why;
+  }
+  return why;
 }
 OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
-  return state_->availability.Has(State::AvailabilityKey(backend, {}));
+  return static_cast<bool>(State::OfOrigin(state_->availability.Find(backend), {}));
 }
 OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   struct Row {
