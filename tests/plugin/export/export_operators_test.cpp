@@ -37,6 +37,15 @@ struct Loaded {
   }
   Library library;
 };
+// An operator of the program's with the name of one of a library: y = -1.
+void AddToProgram(const char* name) {
+  FunctionOpBuilder(name, __FILE__, __LINE__)
+      .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor> out,
+                     OpResource&) { *out[0].data<float>() = -1; })
+      .setInput("x")
+      .setOutput("y")
+      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
+}
 
 int ThreadsNamed(const std::string& prefix) {
   int count = 0;
@@ -459,12 +468,7 @@ TEST_CASE("a library's kernel of a named backend is one that a node asks for by 
     CHECK(run("FAST", {{"slow", true}}) == kPlain);  // it refuses the node
   }
   // Beside an operator of the program's it is called after the library, too.
-  FunctionOpBuilder("LibWhich", __FILE__, __LINE__)
-      .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor> out,
-                     OpResource&) { *out[0].data<float>() = -1; })
-      .setInput("x")
-      .setOutput("y")
-      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
+  AddToProgram("LibWhich");
   {
     Loaded loaded("libclasses.so");
     CHECK(run("") == -1);
@@ -505,12 +509,7 @@ TEST_CASE("ranks, availability, fusion and test inputs of a library's classes ar
   }
   CHECK(OpRegistry::Global().BackendRank("lib_first", "libclasses.so") == OpRegistry::kUnranked);
   // Beside an operator of the program's, a kernel that cannot run here does not either.
-  FunctionOpBuilder("LibRanked", __FILE__, __LINE__)
-      .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor> out,
-                     OpResource&) { *out[0].data<float>() = -1; })
-      .setInput("x")
-      .setOutput("y")
-      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
+  AddToProgram("LibRanked");
   {
     Loaded loaded("libclasses.so");
     CHECK(FloatsOf(Invoke("LibRanked", {x})[0])[0] == -1);

@@ -3,6 +3,7 @@
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
 #include <list>
+#include <optional>
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/own_names.hpp"
@@ -20,6 +21,8 @@
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/gradient/gradient_hook.hpp"
 #include "opkit/plugin/export/export_operators.hpp"
+#include "opkit/plugin/export/host_memory.hpp"
+#include "opkit/plugin/export/host_spans.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -86,157 +89,6 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
-// Spans of this image in the profile that the host records: those that its operators open in their
-// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
-class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
- public:
-  static void Use() { g_image_span_sink = &g_sink; }
-  // Begins or ends with the host's recording.
-  static void Follow() {
-    static constinit HostSpans spans;
-    SpanSink* const wanted =
-        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
-    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
-    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
-  }
-  // The next span of this thread with the operator's name is one that the host has opened already.
-  class Known {
-   public:
-    explicit Known(const std::string& op) : outer_(t_known) {
-      if (CurrentSpanSink()) t_known = InternName(op);
-    }
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
-
-   private:
-    const uint32_t outer_;
-  };
-
-  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
-    if (t_known != 0 && names.name == t_known) {
-      t_known = 0;
-      return Pass();
-    }
-    if (adopted) return Pass();
-    auto* const span = new (std::nothrow) Span{t_span};
-    if (!span) return Pass();
-    t_span = span;
-    // The span gets an identity from the host. Where the two images share the current one, which is
-    // `now`, its parent is that of `now`.
-    now.id = now.parent;
-    try {
-      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
-                         InternedName(names.node).c_str(), &span->scope);
-      return;
-    } catch (...) {  // no memory for the names
-    }
-    t_span = span->outer;
-    delete span;
-    Pass();
-  }
-  void Close() noexcept override {
-    int64_t& passed = Passed();
-    if (passed > 0) return static_cast<void>(--passed);
-    Span* const span = t_span;
-    t_span = span->outer;
-    g_host->scope_end(&span->scope);
-    delete span;
-  }
-  void Completed(uint64_t) noexcept override {}
-  void Pushed(const Invocation&, SpanNames) noexcept override {}
-
- private:
-  struct Span {
-    Span* outer;
-    int64_t passed = 0;  // open ones inside it that the host does not see
-    opkit_scope scope{};
-  };
-  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
-  static void Pass() { ++Passed(); }
-
-  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
-  inline static constinit thread_local Span* t_span = nullptr;
-  inline static constinit thread_local int64_t t_passed = 0;
-  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
-};
-
-// Memory of this image's tensors, by the allocator that the host has when it is asked for.
-class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
- public:
-  HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
-  const char* name() const override { return own_.name(); }
-
-  // Not where the program exports its symbols and the library has its table of allocators.
-  static void Use() {
-    if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
-    void *memory = nullptr, *owner = nullptr;
-    if (g_host->allocate(OPKIT_CPU, 0, kAlignment, &memory, &owner) != OPKIT_OK) return;
-    g_host->deallocate(owner, memory, kAlignment);
-    if (owner == &GetAllocator(DeviceType::kCPU)) return;
-    constexpr DeviceType kTypes[] = {DeviceType::kCPU, DeviceType::kGPU};
-    alignas(HostMemory) static unsigned char rooms[std::size(kTypes)][sizeof(HostMemory)];
-    static bool used = false;
-    if (std::exchange(used, true)) return;
-    for (size_t i = 0; i < std::size(kTypes); ++i)
-      if (Allocator* const own = Allocators()[kTypes[i]].load())
-        SetAllocator(kTypes[i], new (rooms[i]) HostMemory(kTypes[i], *own));
-  }
-
- protected:
-  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
-  void* DoAllocateOn(int32_t index, int64_t bytes) override {
-    void *memory = nullptr, *owner = nullptr;
-    const opkit_status status =
-        g_host->allocate(static_cast<int32_t>(type_), index, bytes, &memory, &owner);
-    if (status == OPKIT_UNSUPPORTED)  // the host has no such memory
-      memory = own_.Allocate(bytes, index);
-    else if (status == OPKIT_OUT_OF_MEMORY)
-      return nullptr;
-    else if (status != OPKIT_OK)
-      Throw(CodeOfStatus(status), g_host->failure_text());
-    void* none = nullptr;
-    if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
-    try {
-      MutexLock lock(mutex_);
-      others_.emplace_back(memory, owner);
-      ++num_others_;
-      return memory;
-    } catch (...) {  // no memory to note it in
-      Free(owner, memory, bytes);
-      return nullptr;
-    }
-  }
-  void DoDeallocate(void* data, int64_t bytes) noexcept override {
-    void* owner = usual_.load();
-    if (num_others_.load() > 0) owner = Forget(data, owner);
-    Free(owner, data, bytes);
-  }
-
- private:
-  void Free(void* owner, void* memory, int64_t bytes) noexcept {
-    owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
-  }
-  void* Forget(const void* data, void* usual) {
-    MutexLock lock(mutex_);
-    for (auto& one : others_) {
-      if (one.first != data) continue;
-      void* const owner = one.second;
-      one = others_.back();
-      others_.pop_back();
-      if (--num_others_ == 0) std::vector<std::pair<void*, void*>>().swap(others_);
-      return owner;
-    }
-    return usual;
-  }
-
-  const DeviceType type_;
-  Allocator& own_;
-  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
-  Mutex mutex_;                        // of the others
-  std::vector<std::pair<void*, void*>> others_;
-  std::atomic<int64_t> num_others_{0};
-};
-
 // The library's operator behind one operator of the host's, and the tensors that it reads and
 // writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
 // one is bound to a workspace.
@@ -244,7 +96,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : def_(DefinitionOfAbi(node)),
+      : def_(DefinitionOfAbi(&node)),
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
@@ -357,8 +209,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
-    HostSpans::Follow();
-    const HostSpans::Known known(def_.type());
+    std::optional<HostSpans::Known> known;
+    if (HostSpans::Follow()) [[unlikely]]
+      known.emplace(def_.type());
     try {
       if (call_) return call_->Run(inputs_, outputs_);
       bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
@@ -513,7 +366,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                            const opkit_config* config, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
+      const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
     });
   }
@@ -522,7 +375,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                          const opkit_proposals* proposals) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
         const AbiConfig abi(config, node->num_inputs, node->num_outputs);
@@ -535,14 +388,15 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const opkit_node &node = *fusion->node, &next = *fusion->next;
-      const OperatorDef def = DefinitionOfAbi(node), next_def = DefinitionOfAbi(next);
+      const OperatorDef def = DefinitionOfAbi(fusion->node),
+                        next_def = DefinitionOfAbi(fusion->next);
       const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
           outs(fusion->outputs, node.num_outputs, true),
           next_ins(fusion->next_inputs, next.num_inputs, true),
           next_outs(fusion->next_outputs, next.num_outputs, true);
-      const KernelConfig config = ConfigOfAbi(*fusion->config, node.num_inputs, node.num_outputs),
+      const KernelConfig config = ConfigOfAbi(fusion->config, node.num_inputs, node.num_outputs),
                          next_config =
-                             ConfigOfAbi(*fusion->next_config, next.num_inputs, next.num_outputs);
+                             ConfigOfAbi(fusion->next_config, next.num_inputs, next.num_outputs);
       const std::optional<FusedNode> made =
           own.fuse({{def, ins.infos(), outs.infos()},
                     config,
@@ -581,7 +435,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
 
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                     opkit_value* outputs, bool types, bool with_shapes) {
-    OperatorDef def = DefinitionOfAbi(*node);
+    OperatorDef def = DefinitionOfAbi(node);
     const ValuesOfAbi ins(inputs, node->num_inputs, with_shapes);
     const ValuesOfAbi outs(outputs, node->num_outputs, with_shapes);
     InferenceContext context(def, ins.infos(), outs.infos());
@@ -614,7 +468,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
                                                uint8_t* mutated) {
     return GuardedCall([&] {
-      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
+      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
           return OpStatus::Failure("MutatesInputs of its schema names input ", input,
                                    ", but the node has ", node->num_inputs);
@@ -628,7 +482,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                       opkit_cost* cost) {
     return GuardedCall([&] {
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
+      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(node), ins.infos(), outs.infos());
       cost->flops = said.flops;
       cost->bytes_read = said.bytes_read;
       cost->bytes_written = said.bytes_written;
@@ -652,7 +506,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true);
       std::optional<std::vector<TensorInfo>> outs;
       for (const Kernel* kernel :

@@ -19,7 +19,7 @@ namespace detail {
 // The graph of a host, whose constants are its memory.
 inline Graph BorrowGraph(const opkit_graph& from) {
   return GraphOfAbi(
-      from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
+      &from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
 }
 inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t count,
                                                                      const char* const* names,
@@ -65,7 +65,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
   }
   void Review(const opkit_partition* partition) {
     Graph body = BorrowGraph(*partition->subgraph);
-    OperatorDef def = DefinitionOfAbi(*partition->op);
+    OperatorDef def = DefinitionOfAbi(partition->op);
     const OperatorDef before = def;
     const size_t constants = body.constants().size();
     const std::vector<int> nodes(partition->nodes, partition->nodes + partition->num_nodes);

@@ -1,0 +1,90 @@
+// HostSpans: a library's part in the profile that its host records. For definitions.
+#ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+#define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+
+#include <new>
+
+#include "opkit/base/interned_names.hpp"
+#include "opkit/device/invocation.hpp"
+#include "opkit/op/abi/program_host.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Spans of this image in the profile that the host records: those that its operators open in their
+// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Begins or ends with the host's recording, which it returns.
+  static bool Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+    return wanted;
+  }
+  // The next span of this thread with the operator's name is one that the host has opened already.
+  class Known {
+   public:
+    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
+    Known(const Known&) = delete;
+    ~Known() { t_known = outer_; }
+
+   private:
+    const uint32_t outer_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (t_known != 0 && names.name == t_known) {
+      t_known = 0;
+      return Pass();
+    }
+    if (adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The span gets an identity from the host. Where the two images share the current one, which is
+    // `now`, its parent is that of `now`.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open ones inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
