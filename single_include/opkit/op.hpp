@@ -3479,6 +3479,13 @@ bool IsReadable(const Struct* it, uint64_t least_bytes) {
   return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
+// Error (kInvalidArgument) where the other image gives no room for an answer, or none that lies as
+// it must.
+template <class T>
+void RequireRoom(const T* room, const char* what) {
+  if (!room || !IsAligned(room))
+    Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
+}
 // The other image's text; null is an empty one. Error (kInvalidArgument) where it does not end.
 std::string TextOfAbi(const char* text);
 
@@ -5659,6 +5666,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 #ifdef OPKIT_DEFINITIONS
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <list>
 #include <map>
 #include <memory>
@@ -7035,7 +7043,7 @@ OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList
 // Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
 // functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
 // (kInvalidArgument) for every fault of the description.
-FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
+FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& library);
 
 // Throws an Error: "library NAME WHAT; MEND".
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
@@ -7638,7 +7646,6 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsAligned(&op_)) Refuse(StrCat("describes operator ", index, " out of alignment"));
     if (!IsReadable(&op_, kOpBytes))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kOpBytes),
@@ -7774,9 +7781,12 @@ class OpImport {
   const std::string& library_;
 };
 
-OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
+OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
                                      const std::string& library) {
-  return OpImport(op, library).Read(index);
+  if (!op) RefuseDescription(library, StrCat("has a null pointer for operator ", index));
+  if (!IsAligned(op))
+    RefuseDescription(library, StrCat("describes operator ", index, " out of alignment"));
+  return OpImport(*op, library).Read(index);
 }
 
 }  // namespace detail
@@ -7905,7 +7915,7 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
 
 // Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
 // image does not know.
-OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config* config, size_t num_inputs,
                                            size_t num_outputs);
 // Null: the standard layout.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
@@ -8251,12 +8261,13 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 }
 
 // Copies everything. Error (kInvalidArgument) for a struct that is no node.
-inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (!IsReadable(&node, kNodeBytes) || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && (!node.graphs || !IsAligned(node.graphs))))
+inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
+  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+      (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
     Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
-          "too many");
+          "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
+          "null or too many");
+  const opkit_node& node = *from;
   OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
@@ -8477,150 +8488,14 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_operators.ipp
+// ---- opkit/plugin/export/host_memory.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+// HostMemory: the memory of a library's tensors, from its host's allocators. For definitions.
+#ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
+#define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
-// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
-struct ExportThreads {
-  Mutex mutex;
-  std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the function that the author gave
-  bool described = false;        // to a host that has taken the library and not yet ended it
-};
-inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
-inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
-    return *pool;
-  MutexLock lock(threads.mutex);
-  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
-  return *threads.pool;
-}
-OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  const struct End {  // also where the author's function throws
-    ~End() {
-      delete g_export_threads.pool.exchange(nullptr);
-      g_export_threads.described = false;
-    }
-  } end;
-  if (threads.finalize) threads.finalize();
-}
-// Runs this image's loops on the host's threads.
-struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
-  HostLoops() : LoopRunner{&RunOnHost} {}
-
- private:
-  // The pool that this thread had before: also the host's, where the two share the variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* const own;
-  };
-  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
-    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
-      body(begin, end);
-    });
-  }
-
-  ThreadPool* const pool_ = t_pool.pool;
-};
-// The host's call that the operator which runs in this thread serves.
-OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
-class OPKIT_IMAGE_LOCAL HostCallScope {
- public:
-  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
-  HostCallScope(const HostCallScope&) = delete;
-  HostCallScope& operator=(const HostCallScope&) = delete;
-  ~HostCallScope() { t_host_call = outer_; }
-
- private:
-  const opkit_call* const outer_;
-};
-
-// Spans of this image in the profile that the host records: those that its operators open in their
-// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
-class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
- public:
-  static void Use() { g_image_span_sink = &g_sink; }
-  // Begins or ends with the host's recording.
-  static void Follow() {
-    static constinit HostSpans spans;
-    SpanSink* const wanted =
-        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
-    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
-    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
-  }
-  // The next span of this thread with the operator's name is one that the host has opened already.
-  class Known {
-   public:
-    explicit Known(const std::string& op) : outer_(t_known) {
-      if (CurrentSpanSink()) t_known = InternName(op);
-    }
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
-
-   private:
-    const uint32_t outer_;
-  };
-
-  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
-    if (t_known != 0 && names.name == t_known) {
-      t_known = 0;
-      return Pass();
-    }
-    if (adopted) return Pass();
-    auto* const span = new (std::nothrow) Span{t_span};
-    if (!span) return Pass();
-    t_span = span;
-    // The span gets an identity from the host. Where the two images share the current one, which is
-    // `now`, its parent is that of `now`.
-    now.id = now.parent;
-    try {
-      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
-                         InternedName(names.node).c_str(), &span->scope);
-      return;
-    } catch (...) {  // no memory for the names
-    }
-    t_span = span->outer;
-    delete span;
-    Pass();
-  }
-  void Close() noexcept override {
-    int64_t& passed = Passed();
-    if (passed > 0) return static_cast<void>(--passed);
-    Span* const span = t_span;
-    t_span = span->outer;
-    g_host->scope_end(&span->scope);
-    delete span;
-  }
-  void Completed(uint64_t) noexcept override {}
-  void Pushed(const Invocation&, SpanNames) noexcept override {}
-
- private:
-  struct Span {
-    Span* outer;
-    int64_t passed = 0;  // open ones inside it that the host does not see
-    opkit_scope scope{};
-  };
-  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
-  static void Pass() { ++Passed(); }
-
-  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
-  inline static constinit thread_local Span* t_span = nullptr;
-  inline static constinit thread_local int64_t t_passed = 0;
-  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
-};
 
 // Memory of this image's tensors, by the allocator that the host has when it is asked for.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -8699,6 +8574,171 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   std::atomic<int64_t> num_others_{0};
 };
 
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
+#endif
+
+// ---- opkit/plugin/export/host_spans.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// HostSpans: a library's part in the profile that its host records. For definitions.
+#ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+#define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Spans of this image in the profile that the host records: those that its operators open in their
+// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Begins or ends with the host's recording, which it returns.
+  static bool Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+    return wanted;
+  }
+  // The next span of this thread with the operator's name is one that the host has opened already.
+  class Known {
+   public:
+    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
+    Known(const Known&) = delete;
+    ~Known() { t_known = outer_; }
+
+   private:
+    const uint32_t outer_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (t_known != 0 && names.name == t_known) {
+      t_known = 0;
+      return Pass();
+    }
+    if (adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The span gets an identity from the host. Where the two images share the current one, which is
+    // `now`, its parent is that of `now`.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open ones inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// Runs the operators of a library's registries for its host, and describes them.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
+// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+struct ExportThreads {
+  Mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  void (*finalize)() = nullptr;  // the function that the author gave
+  bool described = false;        // to a host that has taken the library and not yet ended it
+};
+inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
+inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
+    return *pool;
+  MutexLock lock(threads.mutex);
+  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
+  return *threads.pool;
+}
+OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  const struct End {  // also where the author's function throws
+    ~End() {
+      delete g_export_threads.pool.exchange(nullptr);
+      g_export_threads.described = false;
+    }
+  } end;
+  if (threads.finalize) threads.finalize();
+}
+// Runs this image's loops on the host's threads.
+struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
+  HostLoops() : LoopRunner{&RunOnHost} {}
+
+ private:
+  // The pool that this thread had before: also the host's, where the two share the variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* const own;
+  };
+  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
+  }
+
+  ThreadPool* const pool_ = t_pool.pool;
+};
+// The host's call that the operator which runs in this thread serves.
+OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+class OPKIT_IMAGE_LOCAL HostCallScope {
+ public:
+  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
+  HostCallScope(const HostCallScope&) = delete;
+  HostCallScope& operator=(const HostCallScope&) = delete;
+  ~HostCallScope() { t_host_call = outer_; }
+
+ private:
+  const opkit_call* const outer_;
+};
+
 // The library's operator behind one operator of the host's, and the tensors that it reads and
 // writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
 // one is bound to a workspace.
@@ -8706,7 +8746,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : def_(DefinitionOfAbi(node)),
+      : def_(DefinitionOfAbi(&node)),
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
@@ -8819,8 +8859,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
-    HostSpans::Follow();
-    const HostSpans::Known known(def_.type());
+    std::optional<HostSpans::Known> known;
+    if (HostSpans::Follow()) [[unlikely]]
+      known.emplace(def_.type());
     try {
       if (call_) return call_->Run(inputs_, outputs_);
       bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
@@ -8975,7 +9016,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                            const opkit_config* config, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
+      const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
     });
   }
@@ -8984,7 +9025,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                          const opkit_proposals* proposals) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
         const AbiConfig abi(config, node->num_inputs, node->num_outputs);
@@ -8997,14 +9038,15 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const opkit_node &node = *fusion->node, &next = *fusion->next;
-      const OperatorDef def = DefinitionOfAbi(node), next_def = DefinitionOfAbi(next);
+      const OperatorDef def = DefinitionOfAbi(fusion->node),
+                        next_def = DefinitionOfAbi(fusion->next);
       const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
           outs(fusion->outputs, node.num_outputs, true),
           next_ins(fusion->next_inputs, next.num_inputs, true),
           next_outs(fusion->next_outputs, next.num_outputs, true);
-      const KernelConfig config = ConfigOfAbi(*fusion->config, node.num_inputs, node.num_outputs),
+      const KernelConfig config = ConfigOfAbi(fusion->config, node.num_inputs, node.num_outputs),
                          next_config =
-                             ConfigOfAbi(*fusion->next_config, next.num_inputs, next.num_outputs);
+                             ConfigOfAbi(fusion->next_config, next.num_inputs, next.num_outputs);
       const std::optional<FusedNode> made =
           own.fuse({{def, ins.infos(), outs.infos()},
                     config,
@@ -9043,7 +9085,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
 
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                     opkit_value* outputs, bool types, bool with_shapes) {
-    OperatorDef def = DefinitionOfAbi(*node);
+    OperatorDef def = DefinitionOfAbi(node);
     const ValuesOfAbi ins(inputs, node->num_inputs, with_shapes);
     const ValuesOfAbi outs(outputs, node->num_outputs, with_shapes);
     InferenceContext context(def, ins.infos(), outs.infos());
@@ -9076,7 +9118,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
                                                uint8_t* mutated) {
     return GuardedCall([&] {
-      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
+      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
           return OpStatus::Failure("MutatesInputs of its schema names input ", input,
                                    ", but the node has ", node->num_inputs);
@@ -9090,7 +9132,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                       opkit_cost* cost) {
     return GuardedCall([&] {
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
+      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(node), ins.infos(), outs.infos());
       cost->flops = said.flops;
       cost->bytes_read = said.bytes_read;
       cost->bytes_written = said.bytes_written;
@@ -9114,7 +9156,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true);
       std::optional<std::vector<TensorInfo>> outs;
       for (const Kernel* kernel :
@@ -9276,7 +9318,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {
-    const OperatorDef def = DefinitionOfAbi(*gradient->node);
+    const OperatorDef def = DefinitionOfAbi(gradient->node);
     std::vector<GradientValue> g_output;
     for (size_t o = 0; o < def.outputs().size(); ++o) {
       GradientValue& value = g_output.emplace_back();
@@ -9449,10 +9491,11 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
 }
 // The graph, with the types of its inputs: those of the graph that it came from, or those that are
 // told. Error (kInvalidArgument) for a struct that is no graph.
-inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
-  if (!IsReadable(&from, kGraphBytes))
-    Throw(ErrorCode::kInvalidArgument, "a graph is shorter than version 1.0's");
+  if (!IsReadable(graph_of, kGraphBytes))
+    Throw(ErrorCode::kInvalidArgument, "a graph is null or shorter than version 1.0's");
+  const opkit_graph& from = *graph_of;
   const std::string what = TextOfAbi(from.name);
   Graph graph;
   std::map<std::string, const opkit_value*> known;
@@ -9488,11 +9531,9 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
       (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
     Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
-  for (uint64_t i = 0; i < from.num_nodes; ++i) {
-    if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
-    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
-  }
+  for (uint64_t i = 0; i < from.num_nodes; ++i)
+    graph.AddNode(InContext([&] { return DefinitionOfAbi(from.nodes[i]); },
+                            [&] { return StrCat("in node ", i, " of graph ", what); }));
   for (std::string& output :
        NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
     graph.AddOutput(std::move(output));
@@ -9500,7 +9541,7 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
 }
 
 inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
+  return MakeSubgraph(GraphOfAbi(&from, &CopyConstant));
 }
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
@@ -9672,7 +9713,7 @@ namespace detail {
 // The graph of a host, whose constants are its memory.
 inline Graph BorrowGraph(const opkit_graph& from) {
   return GraphOfAbi(
-      from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
+      &from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
 }
 inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t count,
                                                                      const char* const* names,
@@ -9718,7 +9759,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
   }
   void Review(const opkit_partition* partition) {
     Graph body = BorrowGraph(*partition->subgraph);
-    OperatorDef def = DefinitionOfAbi(*partition->op);
+    OperatorDef def = DefinitionOfAbi(partition->op);
     const OperatorDef before = def;
     const size_t constants = body.constants().size();
     const std::vector<int> nodes(partition->nodes, partition->nodes + partition->num_nodes);
@@ -9941,12 +9982,13 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
   return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
                             dtype, layout);
 }
-OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(&config, kConfigBytes))
-    Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
-          " bytes, where version 1.3 has ", kConfigBytes,
+  if (!IsReadable(from, kConfigBytes))
+    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
+          kConfigBytes, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
+  const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
       !IsAligned(config.inplace))
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
@@ -10441,12 +10483,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
     return *static_cast<ResourceState*>(call->context);
   }
-  // For what a function of the host writes.
-  template <class T>
-  static void RequireRoom(const T* room, const char* what) {
-    if (!room || !IsAligned(room))
-      Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
-  }
 
   // Throws the exception that was kept, if any.
   static void RethrowKept() {
@@ -10473,10 +10509,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void AddError(const char* text, uint64_t size) {
     CurrentHostError().text += TextOfSize(text, size);
   }
-  // The text; one whose size cannot be is read to its end.
+  // The text, of no more than `size` bytes.
   static std::string_view TextOfSize(const char* text, uint64_t size) {
     if (!text) return {};
-    return {text, size <= kMostTextBytes ? size : ::strnlen(text, kMostTextBytes)};
+    return {text, ::strnlen(text, (std::min)(size, kMostTextBytes))};
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
@@ -10756,9 +10792,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
-  static std::string_view TextOfSpan(const char* name) {
-    return name ? std::string_view(name, ::strnlen(name, kMostTextBytes)) : std::string_view();
-  }
+  static std::string_view TextOfSpan(const char* name) { return TextOfSize(name, kMostTextBytes); }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
     if (!scope) return;
     new (static_cast<void*>(scope)) InvocationScope(
@@ -10773,8 +10807,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
     if (scope)
-      new (static_cast<void*>(scope)) InvocationScope(
-          InvocationScope::Adopt(identity ? FromAbi(*identity) : CurrentInvocation()));
+      new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
+          identity && IsAligned(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -10805,10 +10839,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     const IntrusivePtr<DeferredRun> run = *handle;
     delete handle;
     if (status != OPKIT_OK)
-      run->failure = std::make_exception_ptr(Error(
-          CodeOfStatus(status),
-          StrCat("operator ", run->op, " failed after it had returned", text && *text ? ": " : "",
-                 text ? std::string(text, ::strnlen(text, kMostTextBytes)) : std::string())));
+      run->failure = std::make_exception_ptr(
+          Error(CodeOfStatus(status),
+                StrCat("operator ", run->op, " failed after it had returned",
+                       text && *text ? ": " : "", TextOfSize(text, kMostTextBytes))));
     run->Arrive();
   }
 
@@ -10820,9 +10854,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
     return AnswerCaller([&] {
-      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
       const RegistryUse use;
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       InferenceContext context(def, ins.infos(), outs.infos());
       const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());

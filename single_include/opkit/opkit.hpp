@@ -3847,6 +3847,12 @@ namespace detail {
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
 // [first, last) in chunks of `grain`, claimed by number.
+// The chunks of [first, last) one after the other, on this thread.
+inline void RunChunksInOrder(int64_t first, int64_t last, int64_t grain, RangeFunction body) {
+  for (; last - first > grain; first += grain) body(first, first + grain);
+  body(first, last);
+}
+
 struct ParallelLoop {
   // Takes chunks until none is left. After an exception the remaining ones are skipped.
   void RunChunks(Mutex& mutex) {
@@ -8403,6 +8409,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <iterator>
 #include <list>
 #include <map>
 #include <stddef.h>
@@ -10602,10 +10609,7 @@ OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain
   const int64_t chunks = (last - first - 1) / grain + 1;
   const int64_t spare = threads() - 1;
   const int64_t helpers = (std::min)(chunks - 1, spare);
-  if (helpers == 0) {
-    for (; last - first > grain; first += grain) body(first, first + grain);
-    return body(first, last);
-  }
+  if (helpers == 0) return detail::RunChunksInOrder(first, last, grain, body);
   detail::ParallelLoop loop(first, last, grain, chunks, body);
   WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
   loop.RunChunks(loops_.mutex());
@@ -10686,14 +10690,12 @@ void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loo
 }
 
 inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunction body) {
-  int64_t begin = 0;
-  for (; grain > 0 && n - begin > grain; begin += grain) body(begin, begin + grain);
-  body(begin, n);
+  RunChunksInOrder(0, n, grain > 0 ? grain : n, body);
 }
 inline constexpr LoopRunner kInPlace{&RunInPlace};
 
-// The loop's chunks, by as many calls of one function as there are threads: whoever is first takes
-// the next chunk, so that calls which come late, or one after the other, lose nothing.
+// Runs the loop's chunks in as many calls of one function as there are threads. Each call takes the
+// next chunk that is left, so that a call may begin late, or when the others have ended.
 inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
                             RangeFunction body) {
   const int64_t chunks = (last - first - 1) / grain + 1;
@@ -11684,17 +11686,33 @@ struct OpRegistry::State {
     int value = kUnranked;
     std::string origin;
   };
-  NameMap<std::vector<Rank>> ranks;  // of each backend, by those that say one
-  // By backend and origin. The function stays where it is while it is called.
   struct Availability {
+    // It stays where it is while it is called.
     detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
     bool is_known = false;
     std::string found;
+    std::string origin;
   };
-  static std::string AvailabilityKey(std::string_view backend, std::string_view origin) {
-    return StrCat(backend, '\n', origin);
+  // Of each backend: what the program and libraries say, each once.
+  NameMap<std::vector<Rank>> ranks;
+  NameMap<std::vector<Availability>> availability;
+  // Null where that origin says nothing.
+  template <class List>
+  static auto OfOrigin(List* list, std::string_view origin) -> decltype(list->data()) {
+    if (list)
+      for (auto& one : *list)
+        if (one.origin == origin) return &one;
+    return nullptr;
   }
-  NameMap<Availability> availability;
+  // What this origin says, made where it says nothing yet.
+  template <class T>
+  static T& AddedOf(NameMap<std::vector<T>>& all, std::string_view backend,
+                    const std::string& origin) {
+    std::vector<T>& list = all[backend];
+    if (T* known = OfOrigin(&list, origin)) return *known;
+    list.emplace_back().origin = origin;
+    return list.back();
+  }
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -11827,13 +11845,12 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ranks.EraseIf([&](auto& row) {
-    std::erase_if(row.value, [&](const State::Rank& rank) { return rank.origin == origin; });
+  const auto forget = [&](auto& row) {
+    std::erase_if(row.value, [&](const auto& one) { return one.origin == origin; });
     return row.value.empty();
-  });
-  state_->availability.EraseIf([&](const auto& row) {
-    return std::string_view(row.name).ends_with(State::AvailabilityKey({}, origin));
-  });
+  };
+  state_->ranks.EraseIf(forget);
+  state_->availability.EraseIf(forget);
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
     std::erase_if(entry.kernels,
@@ -11871,7 +11888,8 @@ OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank,
                                              const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ranks[backend].push_back({rank, origin});
+  int& known = State::AddedOf(state_->ranks, backend, origin).value;
+  known = (std::max)(known, rank);
 }
 OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_view origin) const {
   if (backend == kReferenceBackend) return 0;
@@ -11888,28 +11906,32 @@ OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
                                                      const std::string& origin) {
   using Function = detail::Shared<UniqueFunction<std::string()>>;
   detail::MutexLock lock(state_->mutex);
-  state_->availability[State::AvailabilityKey(backend, origin)] = {
-      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}};
+  State::AddedOf(state_->availability, backend, origin) = {
+      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}, origin};
 }
 OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(const Kernel& kernel) const {
-  const std::string key = State::AvailabilityKey(kernel.backend, kernel.origin);
-  State::Availability known;
+  const auto find = [&] {
+    return State::OfOrigin(state_->availability.Find(kernel.backend), kernel.origin);
+  };
+  detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
   {
     detail::MutexLock lock(state_->mutex);
-    const State::Availability* found = state_->availability.Find(key);
-    if (!found) return {};
-    known = *found;
+    const State::Availability* known = find();
+    if (!known) return {};
+    if (known->is_known) return known->found;
+    why_not = known->why_not;
   }
-  if (known.is_known) return known.found;
-  known.found = known.why_not->value();  // may take its time, and look into the registry
-  known.is_known = true;
+  std::string why = why_not->value();  // may take its time, and look into the registry
   detail::MutexLock lock(state_->mutex);
-  state_->availability[key] = known;
-  return known.found;
+  if (State::Availability* known = find(); known && known->why_not.get() == why_not.get()) {
+    known->is_known = true;
+    known->found = why;
+  }
+  return why;
 }
 OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
-  return state_->availability.Has(State::AvailabilityKey(backend, {}));
+  return static_cast<bool>(State::OfOrigin(state_->availability.Find(backend), {}));
 }
 OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   struct Row {
@@ -14073,8 +14095,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{}));
-  options.require_engine ? def_.Engine(options.engine, kRequired) : def_.Engine(options.engine);
+  def_.Device(options.device.value_or(Device{}))
+      .Engine(options.engine, options.require_engine ? kRequired : kPreferred);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -15359,7 +15381,7 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
 
 // Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
 // image does not know.
-OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config* config, size_t num_inputs,
                                            size_t num_outputs);
 // Null: the standard layout.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
@@ -15679,12 +15701,13 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 }
 
 // Copies everything. Error (kInvalidArgument) for a struct that is no node.
-inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (!IsReadable(&node, kNodeBytes) || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && (!node.graphs || !IsAligned(node.graphs))))
+inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
+  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+      (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
     Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
-          "too many");
+          "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
+          "null or too many");
+  const opkit_node& node = *from;
   OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
@@ -15808,7 +15831,7 @@ OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList
 // Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
 // functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
 // (kInvalidArgument) for every fault of the description.
-FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
+FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& library);
 
 // Throws an Error: "library NAME WHAT; MEND".
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
@@ -15847,150 +15870,14 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_operators.ipp
+// ---- opkit/plugin/export/host_memory.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+// HostMemory: the memory of a library's tensors, from its host's allocators. For definitions.
+#ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
+#define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
-// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
-struct ExportThreads {
-  Mutex mutex;
-  std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the function that the author gave
-  bool described = false;        // to a host that has taken the library and not yet ended it
-};
-inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
-inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
-    return *pool;
-  MutexLock lock(threads.mutex);
-  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
-  return *threads.pool;
-}
-OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  const struct End {  // also where the author's function throws
-    ~End() {
-      delete g_export_threads.pool.exchange(nullptr);
-      g_export_threads.described = false;
-    }
-  } end;
-  if (threads.finalize) threads.finalize();
-}
-// Runs this image's loops on the host's threads.
-struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
-  HostLoops() : LoopRunner{&RunOnHost} {}
-
- private:
-  // The pool that this thread had before: also the host's, where the two share the variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* const own;
-  };
-  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
-    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
-      body(begin, end);
-    });
-  }
-
-  ThreadPool* const pool_ = t_pool.pool;
-};
-// The host's call that the operator which runs in this thread serves.
-OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
-class OPKIT_IMAGE_LOCAL HostCallScope {
- public:
-  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
-  HostCallScope(const HostCallScope&) = delete;
-  HostCallScope& operator=(const HostCallScope&) = delete;
-  ~HostCallScope() { t_host_call = outer_; }
-
- private:
-  const opkit_call* const outer_;
-};
-
-// Spans of this image in the profile that the host records: those that its operators open in their
-// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
-class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
- public:
-  static void Use() { g_image_span_sink = &g_sink; }
-  // Begins or ends with the host's recording.
-  static void Follow() {
-    static constinit HostSpans spans;
-    SpanSink* const wanted =
-        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
-    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
-    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
-  }
-  // The next span of this thread with the operator's name is one that the host has opened already.
-  class Known {
-   public:
-    explicit Known(const std::string& op) : outer_(t_known) {
-      if (CurrentSpanSink()) t_known = InternName(op);
-    }
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
-
-   private:
-    const uint32_t outer_;
-  };
-
-  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
-    if (t_known != 0 && names.name == t_known) {
-      t_known = 0;
-      return Pass();
-    }
-    if (adopted) return Pass();
-    auto* const span = new (std::nothrow) Span{t_span};
-    if (!span) return Pass();
-    t_span = span;
-    // The span gets an identity from the host. Where the two images share the current one, which is
-    // `now`, its parent is that of `now`.
-    now.id = now.parent;
-    try {
-      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
-                         InternedName(names.node).c_str(), &span->scope);
-      return;
-    } catch (...) {  // no memory for the names
-    }
-    t_span = span->outer;
-    delete span;
-    Pass();
-  }
-  void Close() noexcept override {
-    int64_t& passed = Passed();
-    if (passed > 0) return static_cast<void>(--passed);
-    Span* const span = t_span;
-    t_span = span->outer;
-    g_host->scope_end(&span->scope);
-    delete span;
-  }
-  void Completed(uint64_t) noexcept override {}
-  void Pushed(const Invocation&, SpanNames) noexcept override {}
-
- private:
-  struct Span {
-    Span* outer;
-    int64_t passed = 0;  // open ones inside it that the host does not see
-    opkit_scope scope{};
-  };
-  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
-  static void Pass() { ++Passed(); }
-
-  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
-  inline static constinit thread_local Span* t_span = nullptr;
-  inline static constinit thread_local int64_t t_passed = 0;
-  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
-};
 
 // Memory of this image's tensors, by the allocator that the host has when it is asked for.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -16069,6 +15956,171 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   std::atomic<int64_t> num_others_{0};
 };
 
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
+#endif
+
+// ---- opkit/plugin/export/host_spans.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// HostSpans: a library's part in the profile that its host records. For definitions.
+#ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+#define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Spans of this image in the profile that the host records: those that its operators open in their
+// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Begins or ends with the host's recording, which it returns.
+  static bool Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+    return wanted;
+  }
+  // The next span of this thread with the operator's name is one that the host has opened already.
+  class Known {
+   public:
+    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
+    Known(const Known&) = delete;
+    ~Known() { t_known = outer_; }
+
+   private:
+    const uint32_t outer_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (t_known != 0 && names.name == t_known) {
+      t_known = 0;
+      return Pass();
+    }
+    if (adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The span gets an identity from the host. Where the two images share the current one, which is
+    // `now`, its parent is that of `now`.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open ones inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// Runs the operators of a library's registries for its host, and describes them.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
+// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+struct ExportThreads {
+  Mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  void (*finalize)() = nullptr;  // the function that the author gave
+  bool described = false;        // to a host that has taken the library and not yet ended it
+};
+inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
+inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
+    return *pool;
+  MutexLock lock(threads.mutex);
+  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
+  return *threads.pool;
+}
+OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  const struct End {  // also where the author's function throws
+    ~End() {
+      delete g_export_threads.pool.exchange(nullptr);
+      g_export_threads.described = false;
+    }
+  } end;
+  if (threads.finalize) threads.finalize();
+}
+// Runs this image's loops on the host's threads.
+struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
+  HostLoops() : LoopRunner{&RunOnHost} {}
+
+ private:
+  // The pool that this thread had before: also the host's, where the two share the variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* const own;
+  };
+  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
+  }
+
+  ThreadPool* const pool_ = t_pool.pool;
+};
+// The host's call that the operator which runs in this thread serves.
+OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+class OPKIT_IMAGE_LOCAL HostCallScope {
+ public:
+  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
+  HostCallScope(const HostCallScope&) = delete;
+  HostCallScope& operator=(const HostCallScope&) = delete;
+  ~HostCallScope() { t_host_call = outer_; }
+
+ private:
+  const opkit_call* const outer_;
+};
+
 // The library's operator behind one operator of the host's, and the tensors that it reads and
 // writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
 // one is bound to a workspace.
@@ -16076,7 +16128,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : def_(DefinitionOfAbi(node)),
+      : def_(DefinitionOfAbi(&node)),
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
@@ -16189,8 +16241,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
-    HostSpans::Follow();
-    const HostSpans::Known known(def_.type());
+    std::optional<HostSpans::Known> known;
+    if (HostSpans::Follow()) [[unlikely]]
+      known.emplace(def_.type());
     try {
       if (call_) return call_->Run(inputs_, outputs_);
       bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
@@ -16345,7 +16398,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                            const opkit_config* config, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
+      const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
     });
   }
@@ -16354,7 +16407,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                          const opkit_proposals* proposals) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
         const AbiConfig abi(config, node->num_inputs, node->num_outputs);
@@ -16367,14 +16420,15 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const opkit_node &node = *fusion->node, &next = *fusion->next;
-      const OperatorDef def = DefinitionOfAbi(node), next_def = DefinitionOfAbi(next);
+      const OperatorDef def = DefinitionOfAbi(fusion->node),
+                        next_def = DefinitionOfAbi(fusion->next);
       const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
           outs(fusion->outputs, node.num_outputs, true),
           next_ins(fusion->next_inputs, next.num_inputs, true),
           next_outs(fusion->next_outputs, next.num_outputs, true);
-      const KernelConfig config = ConfigOfAbi(*fusion->config, node.num_inputs, node.num_outputs),
+      const KernelConfig config = ConfigOfAbi(fusion->config, node.num_inputs, node.num_outputs),
                          next_config =
-                             ConfigOfAbi(*fusion->next_config, next.num_inputs, next.num_outputs);
+                             ConfigOfAbi(fusion->next_config, next.num_inputs, next.num_outputs);
       const std::optional<FusedNode> made =
           own.fuse({{def, ins.infos(), outs.infos()},
                     config,
@@ -16413,7 +16467,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
 
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                     opkit_value* outputs, bool types, bool with_shapes) {
-    OperatorDef def = DefinitionOfAbi(*node);
+    OperatorDef def = DefinitionOfAbi(node);
     const ValuesOfAbi ins(inputs, node->num_inputs, with_shapes);
     const ValuesOfAbi outs(outputs, node->num_outputs, with_shapes);
     InferenceContext context(def, ins.infos(), outs.infos());
@@ -16446,7 +16500,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
                                                uint8_t* mutated) {
     return GuardedCall([&] {
-      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
+      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
           return OpStatus::Failure("MutatesInputs of its schema names input ", input,
                                    ", but the node has ", node->num_inputs);
@@ -16460,7 +16514,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                       opkit_cost* cost) {
     return GuardedCall([&] {
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
+      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(node), ins.infos(), outs.infos());
       cost->flops = said.flops;
       cost->bytes_read = said.bytes_read;
       cost->bytes_written = said.bytes_written;
@@ -16484,7 +16538,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true);
       std::optional<std::vector<TensorInfo>> outs;
       for (const Kernel* kernel :
@@ -16646,7 +16700,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {
-    const OperatorDef def = DefinitionOfAbi(*gradient->node);
+    const OperatorDef def = DefinitionOfAbi(gradient->node);
     std::vector<GradientValue> g_output;
     for (size_t o = 0; o < def.outputs().size(); ++o) {
       GradientValue& value = g_output.emplace_back();
@@ -16776,12 +16830,13 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
   return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
                             dtype, layout);
 }
-OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(&config, kConfigBytes))
-    Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
-          " bytes, where version 1.3 has ", kConfigBytes,
+  if (!IsReadable(from, kConfigBytes))
+    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
+          kConfigBytes, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
+  const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
       !IsAligned(config.inplace))
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
@@ -16937,7 +16992,6 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsAligned(&op_)) Refuse(StrCat("describes operator ", index, " out of alignment"));
     if (!IsReadable(&op_, kOpBytes))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kOpBytes),
@@ -17073,9 +17127,12 @@ class OpImport {
   const std::string& library_;
 };
 
-OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
+OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
                                      const std::string& library) {
-  return OpImport(op, library).Read(index);
+  if (!op) RefuseDescription(library, StrCat("has a null pointer for operator ", index));
+  if (!IsAligned(op))
+    RefuseDescription(library, StrCat("describes operator ", index, " out of alignment"));
+  return OpImport(*op, library).Read(index);
 }
 
 }  // namespace detail

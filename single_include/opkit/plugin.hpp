@@ -3850,6 +3850,12 @@ namespace detail {
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
 // [first, last) in chunks of `grain`, claimed by number.
+// The chunks of [first, last) one after the other, on this thread.
+inline void RunChunksInOrder(int64_t first, int64_t last, int64_t grain, RangeFunction body) {
+  for (; last - first > grain; first += grain) body(first, first + grain);
+  body(first, last);
+}
+
 struct ParallelLoop {
   // Takes chunks until none is left. After an exception the remaining ones are skipped.
   void RunChunks(Mutex& mutex) {
@@ -9229,6 +9235,13 @@ bool IsReadable(const Struct* it, uint64_t least_bytes) {
   return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
+// Error (kInvalidArgument) where the other image gives no room for an answer, or none that lies as
+// it must.
+template <class T>
+void RequireRoom(const T* room, const char* what) {
+  if (!room || !IsAligned(room))
+    Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
+}
 // The other image's text; null is an empty one. Error (kInvalidArgument) where it does not end.
 std::string TextOfAbi(const char* text);
 
@@ -13781,10 +13794,7 @@ OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain
   const int64_t chunks = (last - first - 1) / grain + 1;
   const int64_t spare = threads() - 1;
   const int64_t helpers = (std::min)(chunks - 1, spare);
-  if (helpers == 0) {
-    for (; last - first > grain; first += grain) body(first, first + grain);
-    return body(first, last);
-  }
+  if (helpers == 0) return detail::RunChunksInOrder(first, last, grain, body);
   detail::ParallelLoop loop(first, last, grain, chunks, body);
   WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
   loop.RunChunks(loops_.mutex());
@@ -13865,14 +13875,12 @@ void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loo
 }
 
 inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunction body) {
-  int64_t begin = 0;
-  for (; grain > 0 && n - begin > grain; begin += grain) body(begin, begin + grain);
-  body(begin, n);
+  RunChunksInOrder(0, n, grain > 0 ? grain : n, body);
 }
 inline constexpr LoopRunner kInPlace{&RunInPlace};
 
-// The loop's chunks, by as many calls of one function as there are threads: whoever is first takes
-// the next chunk, so that calls which come late, or one after the other, lose nothing.
+// Runs the loop's chunks in as many calls of one function as there are threads. Each call takes the
+// next chunk that is left, so that a call may begin late, or when the others have ended.
 inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
                             RangeFunction body) {
   const int64_t chunks = (last - first - 1) / grain + 1;
@@ -14863,17 +14871,33 @@ struct OpRegistry::State {
     int value = kUnranked;
     std::string origin;
   };
-  NameMap<std::vector<Rank>> ranks;  // of each backend, by those that say one
-  // By backend and origin. The function stays where it is while it is called.
   struct Availability {
+    // It stays where it is while it is called.
     detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
     bool is_known = false;
     std::string found;
+    std::string origin;
   };
-  static std::string AvailabilityKey(std::string_view backend, std::string_view origin) {
-    return StrCat(backend, '\n', origin);
+  // Of each backend: what the program and libraries say, each once.
+  NameMap<std::vector<Rank>> ranks;
+  NameMap<std::vector<Availability>> availability;
+  // Null where that origin says nothing.
+  template <class List>
+  static auto OfOrigin(List* list, std::string_view origin) -> decltype(list->data()) {
+    if (list)
+      for (auto& one : *list)
+        if (one.origin == origin) return &one;
+    return nullptr;
   }
-  NameMap<Availability> availability;
+  // What this origin says, made where it says nothing yet.
+  template <class T>
+  static T& AddedOf(NameMap<std::vector<T>>& all, std::string_view backend,
+                    const std::string& origin) {
+    std::vector<T>& list = all[backend];
+    if (T* known = OfOrigin(&list, origin)) return *known;
+    list.emplace_back().origin = origin;
+    return list.back();
+  }
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -15006,13 +15030,12 @@ OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::stri
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ranks.EraseIf([&](auto& row) {
-    std::erase_if(row.value, [&](const State::Rank& rank) { return rank.origin == origin; });
+  const auto forget = [&](auto& row) {
+    std::erase_if(row.value, [&](const auto& one) { return one.origin == origin; });
     return row.value.empty();
-  });
-  state_->availability.EraseIf([&](const auto& row) {
-    return std::string_view(row.name).ends_with(State::AvailabilityKey({}, origin));
-  });
+  };
+  state_->ranks.EraseIf(forget);
+  state_->availability.EraseIf(forget);
   state_->ops.EraseIf([&](auto& row) {
     State::Entry& entry = row.value;
     std::erase_if(entry.kernels,
@@ -15050,7 +15073,8 @@ OPKIT_INLINE void OpRegistry::CheckBackend(std::string_view backend) const {
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank,
                                              const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ranks[backend].push_back({rank, origin});
+  int& known = State::AddedOf(state_->ranks, backend, origin).value;
+  known = (std::max)(known, rank);
 }
 OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_view origin) const {
   if (backend == kReferenceBackend) return 0;
@@ -15067,28 +15091,32 @@ OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
                                                      const std::string& origin) {
   using Function = detail::Shared<UniqueFunction<std::string()>>;
   detail::MutexLock lock(state_->mutex);
-  state_->availability[State::AvailabilityKey(backend, origin)] = {
-      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}};
+  State::AddedOf(state_->availability, backend, origin) = {
+      detail::MakeIntrusive<Function>(std::move(why_not)), false, {}, origin};
 }
 OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(const Kernel& kernel) const {
-  const std::string key = State::AvailabilityKey(kernel.backend, kernel.origin);
-  State::Availability known;
+  const auto find = [&] {
+    return State::OfOrigin(state_->availability.Find(kernel.backend), kernel.origin);
+  };
+  detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
   {
     detail::MutexLock lock(state_->mutex);
-    const State::Availability* found = state_->availability.Find(key);
-    if (!found) return {};
-    known = *found;
+    const State::Availability* known = find();
+    if (!known) return {};
+    if (known->is_known) return known->found;
+    why_not = known->why_not;
   }
-  if (known.is_known) return known.found;
-  known.found = known.why_not->value();  // may take its time, and look into the registry
-  known.is_known = true;
+  std::string why = why_not->value();  // may take its time, and look into the registry
   detail::MutexLock lock(state_->mutex);
-  state_->availability[key] = known;
-  return known.found;
+  if (State::Availability* known = find(); known && known->why_not.get() == why_not.get()) {
+    known->is_known = true;
+    known->found = why;
+  }
+  return why;
 }
 OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backend) const {
   detail::MutexLock lock(state_->mutex);
-  return state_->availability.Has(State::AvailabilityKey(backend, {}));
+  return static_cast<bool>(State::OfOrigin(state_->availability.Find(backend), {}));
 }
 OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   struct Row {
@@ -16314,8 +16342,8 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{}));
-  options.require_engine ? def_.Engine(options.engine, kRequired) : def_.Engine(options.engine);
+  def_.Device(options.device.value_or(Device{}))
+      .Engine(options.engine, options.require_engine ? kRequired : kPreferred);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -17546,12 +17574,13 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 }
 
 // Copies everything. Error (kInvalidArgument) for a struct that is no node.
-inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (!IsReadable(&node, kNodeBytes) || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && (!node.graphs || !IsAligned(node.graphs))))
+inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
+  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+      (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
     Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
-          "too many");
+          "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
+          "null or too many");
+  const opkit_node& node = *from;
   OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
@@ -17930,12 +17959,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
     return *static_cast<ResourceState*>(call->context);
   }
-  // For what a function of the host writes.
-  template <class T>
-  static void RequireRoom(const T* room, const char* what) {
-    if (!room || !IsAligned(room))
-      Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
-  }
 
   // Throws the exception that was kept, if any.
   static void RethrowKept() {
@@ -17962,10 +17985,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void AddError(const char* text, uint64_t size) {
     CurrentHostError().text += TextOfSize(text, size);
   }
-  // The text; one whose size cannot be is read to its end.
+  // The text, of no more than `size` bytes.
   static std::string_view TextOfSize(const char* text, uint64_t size) {
     if (!text) return {};
-    return {text, size <= kMostTextBytes ? size : ::strnlen(text, kMostTextBytes)};
+    return {text, ::strnlen(text, (std::min)(size, kMostTextBytes))};
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
@@ -18245,9 +18268,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
-  static std::string_view TextOfSpan(const char* name) {
-    return name ? std::string_view(name, ::strnlen(name, kMostTextBytes)) : std::string_view();
-  }
+  static std::string_view TextOfSpan(const char* name) { return TextOfSize(name, kMostTextBytes); }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
     if (!scope) return;
     new (static_cast<void*>(scope)) InvocationScope(
@@ -18262,8 +18283,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
     if (scope)
-      new (static_cast<void*>(scope)) InvocationScope(
-          InvocationScope::Adopt(identity ? FromAbi(*identity) : CurrentInvocation()));
+      new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
+          identity && IsAligned(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -18294,10 +18315,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     const IntrusivePtr<DeferredRun> run = *handle;
     delete handle;
     if (status != OPKIT_OK)
-      run->failure = std::make_exception_ptr(Error(
-          CodeOfStatus(status),
-          StrCat("operator ", run->op, " failed after it had returned", text && *text ? ": " : "",
-                 text ? std::string(text, ::strnlen(text, kMostTextBytes)) : std::string())));
+      run->failure = std::make_exception_ptr(
+          Error(CodeOfStatus(status),
+                StrCat("operator ", run->op, " failed after it had returned",
+                       text && *text ? ": " : "", TextOfSize(text, kMostTextBytes))));
     run->Arrive();
   }
 
@@ -18309,9 +18330,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
     return AnswerCaller([&] {
-      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
       const RegistryUse use;
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       InferenceContext context(def, ins.infos(), outs.infos());
       const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
@@ -19483,7 +19503,7 @@ OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList
 // Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
 // functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
 // (kInvalidArgument) for every fault of the description.
-FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
+FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& library);
 
 // Throws an Error: "library NAME WHAT; MEND".
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
@@ -21001,10 +21021,11 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
 }
 // The graph, with the types of its inputs: those of the graph that it came from, or those that are
 // told. Error (kInvalidArgument) for a struct that is no graph.
-inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
+inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
-  if (!IsReadable(&from, kGraphBytes))
-    Throw(ErrorCode::kInvalidArgument, "a graph is shorter than version 1.0's");
+  if (!IsReadable(graph_of, kGraphBytes))
+    Throw(ErrorCode::kInvalidArgument, "a graph is null or shorter than version 1.0's");
+  const opkit_graph& from = *graph_of;
   const std::string what = TextOfAbi(from.name);
   Graph graph;
   std::map<std::string, const opkit_value*> known;
@@ -21040,11 +21061,9 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
       (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
     Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
-  for (uint64_t i = 0; i < from.num_nodes; ++i) {
-    if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", what, " is null");
-    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
-  }
+  for (uint64_t i = 0; i < from.num_nodes; ++i)
+    graph.AddNode(InContext([&] { return DefinitionOfAbi(from.nodes[i]); },
+                            [&] { return StrCat("in node ", i, " of graph ", what); }));
   for (std::string& output :
        NamesOfAbi(from.outputs, from.num_outputs, "graph outputs", kMostNodes))
     graph.AddOutput(std::move(output));
@@ -21052,7 +21071,7 @@ inline Graph GraphOfAbi(const opkit_graph& from, ConstantOfAbi constant_of,
 }
 
 inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  return MakeSubgraph(GraphOfAbi(from, &CopyConstant));
+  return MakeSubgraph(GraphOfAbi(&from, &CopyConstant));
 }
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
@@ -21822,7 +21841,7 @@ namespace detail {
 class PlannedHostedGraph final : public HostedGraph {
  public:
   explicit PlannedHostedGraph(const opkit_graph* graph)
-      : HostedGraph(graph), executor_(Compile(GraphOfAbi(*graph, &CopyConstant), Options())) {}
+      : HostedGraph(graph), executor_(Compile(GraphOfAbi(graph, &CopyConstant), Options())) {}
 
   void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) override {
     const Graph& graph = executor_.plan().graph();
@@ -22091,7 +22110,7 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
 
 // Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
 // image does not know.
-OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config* config, size_t num_inputs,
                                            size_t num_outputs);
 // Null: the standard layout.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
@@ -22426,10 +22445,10 @@ class LibraryProposals {
  private:
   static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
     return AnswerCaller([&] {
-      if (!proposals || !config) Throw(ErrorCode::kInvalidArgument, "a configuration is null");
+      if (!proposals) Throw(ErrorCode::kInvalidArgument, "a proposal is made to nobody");
       auto& self = *static_cast<LibraryProposals*>(proposals->context);
       try {
-        self.configs_.push_back(ConfigOfAbi(*config, self.inputs_, self.outputs_));
+        self.configs_.push_back(ConfigOfAbi(config, self.inputs_, self.outputs_));
       } catch (Error& error) {
         if (error.code() == ErrorCode::kNotFound)
           error.AddContext(StrCat("in what operator ", self.op_, " of library ", self.image_.name,
@@ -22504,16 +22523,15 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
   static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
                            const opkit_config* config) {
     return AnswerCaller([&] {
-      if (!fusion || !node || !config)
-        Throw(ErrorCode::kInvalidArgument, "a node or a configuration is null");
+      if (!fusion) Throw(ErrorCode::kInvalidArgument, "a fusion is answered to nobody");
       auto& self = *static_cast<LibraryFusion*>(fusion->context);
-      OperatorDef def = DefinitionOfAbi(*node);
+      OperatorDef def = DefinitionOfAbi(node);
       if (std::string_view(self.view_.next->outputs[0]) !=
               (def.outputs().empty() ? "" : def.outputs()[0]) ||
           def.outputs().size() != 1)
         Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
               ", expected the output of the next one, '", self.view_.next->outputs[0], "'");
-      KernelConfig chosen = ConfigOfAbi(*config, def.inputs().size(), def.outputs().size());
+      KernelConfig chosen = ConfigOfAbi(config, def.inputs().size(), def.outputs().size());
       self.answer_ = FusedNode{std::move(def), std::move(chosen)};
     });
   }
@@ -22667,8 +22685,7 @@ class LibraryGradientCall {
   static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
     return AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
-      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
-      OperatorDef def = DefinitionOfAbi(*node);
+      OperatorDef def = DefinitionOfAbi(node);
       // A library hands the node's arguments on, not knowing what the program's operators take.
       const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
       for (const auto& [name, value] : self.def_.args())
@@ -23869,8 +23886,9 @@ class LibraryPartitionWork final : public PartitionWork {
                            const int64_t** nodes) {
     return AnswerCaller([&] {
       LibraryPartitionWork& self = Of(partition);
-      if (!text || !num_nodes || !nodes)
-        Throw(ErrorCode::kInvalidArgument, "json() has no room for its answer");
+      RequireRoom(text, "json()");
+      RequireRoom(num_nodes, "json()");
+      RequireRoom(nodes, "json()");
       auto& json = self.json_;
       if (!json) {
         json.emplace();
@@ -24042,10 +24060,6 @@ class LibraryRewrite {
             abi_->order.size());
     return edits_[node];
   }
-  static OperatorDef Definition(const opkit_node* node) {
-    if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
-    return DefinitionOfAbi(*node);
-  }
   static std::string Name(const char* name) {
     if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
     return TextOfAbi(name);
@@ -24053,13 +24067,13 @@ class LibraryRewrite {
   static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
                               const opkit_node* node) {
     return AnswerCaller(
-        [&] { Of(rewrite).EditOf(before, true).before.push_back(Definition(node)); });
+        [&] { Of(rewrite).EditOf(before, true).before.push_back(DefinitionOfAbi(node)); });
   }
   static opkit_status ReplaceNode(const opkit_rewrite* rewrite, uint64_t node,
                                   const opkit_node* replacement) {
     return AnswerCaller([&] {
       Edit& edit = Of(rewrite).EditOf(node);
-      edit.replacement = Definition(replacement);
+      edit.replacement = DefinitionOfAbi(replacement);
       edit.removed = false;
     });
   }
@@ -24089,9 +24103,8 @@ class LibraryRewrite {
   static opkit_status SetGraph(const opkit_rewrite* rewrite, const opkit_graph* graph) {
     return AnswerCaller([&] {
       LibraryRewrite& self = Of(rewrite);
-      if (!graph) Throw(ErrorCode::kInvalidArgument, "the graph is null");
       self.whole_ = GraphOfAbi(
-          *graph,
+          graph,
           [&](const std::string& name, const opkit_tensor& view) {
             const Tensor* own = self.graph_.FindConstant(name);
             if (own && own->raw_data() == view.data &&
@@ -24282,10 +24295,7 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   std::set<std::string> names;
   Faults faults;
   for (uint64_t i = 0; i < library.num_ops; ++i)
-    faults.Try([&] {
-      if (!library.ops[i]) refuse(StrCat("has a null pointer for operator ", i));
-      records.push_back(ImportOp(*library.ops[i], i, name));
-    });
+    faults.Try([&] { records.push_back(ImportOp(library.ops[i], i, name)); });
   faults.ThrowIfAny();
   const auto add = [&](const std::string& op) {
     if (!names.insert(op).second)
@@ -25626,7 +25636,6 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsAligned(&op_)) Refuse(StrCat("describes operator ", index, " out of alignment"));
     if (!IsReadable(&op_, kOpBytes))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kOpBytes),
@@ -25762,9 +25771,12 @@ class OpImport {
   const std::string& library_;
 };
 
-OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
+OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
                                      const std::string& library) {
-  return OpImport(op, library).Read(index);
+  if (!op) RefuseDescription(library, StrCat("has a null pointer for operator ", index));
+  if (!IsAligned(op))
+    RefuseDescription(library, StrCat("describes operator ", index, " out of alignment"));
+  return OpImport(*op, library).Read(index);
 }
 
 }  // namespace detail
@@ -28413,6 +28425,8 @@ class KernelSelector {
   // where other layouts come of it, so that all nodes must be chosen again.
   bool SelectAfterRefusal(int node, const std::string& why, NodeChoice& choice);
 
+  // What is forced on the nodes in a body of a node.
+  Selection ForcedInside(int node, std::string_view body) const;
   // With the layouts that the node's inputs have now.
   NodeRating Rate(int node) const;
 
@@ -28447,7 +28461,9 @@ class KernelSelector {
     std::string why;
   };
   std::vector<std::vector<Refusal>> refused_;  // by node; empty where nothing is
-  std::vector<const SelectedKernel*> forced_;  // by node, null: none; empty where nothing is
+  // By node, empty where nothing is forced: null for one on which nothing is, and its name.
+  std::vector<const SelectedKernel*> forced_;
+  std::vector<std::string> names_;
 };
 
 // The first output, by which selections know a node that makes it.
@@ -28458,9 +28474,6 @@ std::vector<std::string> SelectionNames(const Graph& graph);
 // The name of the node that carries it and its own, "y/body/", come before the names of the nodes
 // in a body.
 std::string SelectionPrefix(const std::string& node, std::string_view body);
-// What a selection, or null, says of the nodes in a body of a node.
-Selection SelectionInside(const Selection* selection, const std::string& node,
-                          std::string_view body);
 
 }  // namespace detail
 }  // namespace opkit
@@ -28955,10 +28968,7 @@ class Specialization final : public RefCounted {
     Options inner = options;
     inner.walked = true;
     inner.donated = {};
-    if (options.selection.forced)
-      planned->forced =
-          SelectionInside(options.selection.forced,
-                          SelectionNames(plan_view_.graph())[Index(PartsOf(node)[0])], body.name);
+    planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
     inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
     const Around around{*this, *spare_, node, body};
     try {
@@ -29166,9 +29176,9 @@ namespace detail {
 
 class PlanState final : public RefCounted {
  public:
-  PlanState(Graph graph, const PlanOptions& options)
+  PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences)
       : options_(options),
-        preferences_(OpRegistry::Global().KeepPreferences({})),
+        preferences_(std::move(preferences)),
         graph_(std::move(graph)),
         view_(graph_),
         specializations_(options.max_shapes) {
@@ -29552,8 +29562,8 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   if (options.release_constants) detail::CheckInputsKnown(graph);
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
   const detail::PreferenceScope preferring(*preferences);
-  auto state =
-      detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options), options);
+  auto state = detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options),
+                                                        options, preferences);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
@@ -31864,12 +31874,13 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
   return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
                             dtype, layout);
 }
-OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config& config, size_t num_inputs,
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(&config, kConfigBytes))
-    Throw(ErrorCode::kInvalidArgument, "a configuration is described in ", config.size,
-          " bytes, where version 1.3 has ", kConfigBytes,
+  if (!IsReadable(from, kConfigBytes))
+    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
+          kConfigBytes, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
+  const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
       !IsAligned(config.inplace))
     Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
@@ -32821,8 +32832,8 @@ class PartitionRun {
               "' is to take a subgraph's place and "
               "does not run one: .setIsSubgraphOp() in its registration or .NeedsSubgraph() in its "
               "schema says that it does");
-      MarkInputs(*schema, extracted, def);
       SubgraphReview review(view_, group.nodes, extracted.body, def, id, group.kind);
+      MarkInputs(*schema, review.IsArg(), def);
       work.Review(review);
       ++id;
       if (review.is_rejected()) {
@@ -32846,13 +32857,11 @@ class PartitionRun {
   }
   // Which inputs are inputs of the model; an operator gets each of the two attributes that it
   // takes.
-  void MarkInputs(const OpSchema& schema, const ExtractedSubgraph& extracted,
-                  OperatorDef& def) const {
-    std::vector<int64_t> is_arg, is_aux(extracted.inputs.size(), 0);
-    for (const std::string& input : extracted.inputs)
-      is_arg.push_back(state_.graph.IsInput(input) ? 1 : 0);
-    if (schema.TakesArgument("isArg")) def.Arg("isArg", is_arg);
-    if (schema.TakesArgument("isAux")) def.Arg("isAux", is_aux);
+  static void MarkInputs(const OpSchema& schema, const std::vector<bool>& is_arg,
+                         OperatorDef& def) {
+    if (schema.TakesArgument("isArg"))
+      def.Arg("isArg", std::vector<int64_t>(is_arg.begin(), is_arg.end()));
+    if (schema.TakesArgument("isAux")) def.Arg("isAux", std::vector<int64_t>(is_arg.size(), 0));
   }
   void Reject(Group& group, std::string why) {
     group.told.rejected = why;
@@ -33553,7 +33562,7 @@ OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
 }
 OPKIT_INLINE std::vector<bool> SubgraphReview::IsArg() const {
   std::vector<bool> all;
-  for (const GraphInput& input : body_->inputs()) all.push_back(view_->graph().IsInput(input.name));
+  for (size_t i = 0; i < body_->inputs().size(); ++i) all.push_back(IsArg(static_cast<int>(i)));
   return all;
 }
 namespace detail {
@@ -34402,12 +34411,12 @@ OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& gra
 OPKIT_INLINE std::string SelectionPrefix(const std::string& node, std::string_view body) {
   return StrCat(node, "/", body, "/");
 }
-OPKIT_COLD OPKIT_INLINE Selection SelectionInside(const Selection* selection,
-                                                  const std::string& node, std::string_view body) {
+OPKIT_COLD OPKIT_INLINE Selection KernelSelector::ForcedInside(int node,
+                                                               std::string_view body) const {
   Selection inside;
-  if (!selection) return inside;
-  const std::string prefix = SelectionPrefix(node, body);
-  for (const SelectedKernel& one : selection->nodes)
+  if (!options_.forced) return inside;
+  const std::string prefix = SelectionPrefix(names_[Index(node)], body);
+  for (const SelectedKernel& one : options_.forced->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
       inside.nodes.back().node.erase(0, prefix.size());
@@ -34465,24 +34474,24 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 // A forced choice that no node would take is not passed over in silence.
 OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
-  const std::vector<std::string> names = SelectionNames(view_.graph());
+  names_ = SelectionNames(view_.graph());
   std::vector<std::string> bodies;
   for (int node = 0; node < view_.num_nodes(); ++node)
     for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
-      bodies.push_back(SelectionPrefix(names[Index(node)], item.name));
+      bodies.push_back(SelectionPrefix(names_[Index(node)], item.name));
   for (const SelectedKernel& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
-    const auto found = std::ranges::find(names, one.node);
-    if (found == names.end()) {
-      std::vector<std::string> known = names;
+    const auto found = std::ranges::find(names_, one.node);
+    if (found == names_.end()) {
+      std::vector<std::string> known = names_;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
             "', which the graph does not have", SuggestName(one.node, known),
             "; nodes are known by their first output, after the passes");
     }
-    const auto node = static_cast<int>(found - names.begin());
+    const auto node = static_cast<int>(found - names_.begin());
     const OperatorDef& def = view_.graph().node(node);
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
@@ -38071,150 +38080,14 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_operators.ipp
+// ---- opkit/plugin/export/host_memory.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+// HostMemory: the memory of a library's tensors, from its host's allocators. For definitions.
+#ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
+#define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
-// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
-struct ExportThreads {
-  Mutex mutex;
-  std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the function that the author gave
-  bool described = false;        // to a host that has taken the library and not yet ended it
-};
-inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
-inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
-    return *pool;
-  MutexLock lock(threads.mutex);
-  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
-  return *threads.pool;
-}
-OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  const struct End {  // also where the author's function throws
-    ~End() {
-      delete g_export_threads.pool.exchange(nullptr);
-      g_export_threads.described = false;
-    }
-  } end;
-  if (threads.finalize) threads.finalize();
-}
-// Runs this image's loops on the host's threads.
-struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
-  HostLoops() : LoopRunner{&RunOnHost} {}
-
- private:
-  // The pool that this thread had before: also the host's, where the two share the variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* const own;
-  };
-  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
-    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
-      body(begin, end);
-    });
-  }
-
-  ThreadPool* const pool_ = t_pool.pool;
-};
-// The host's call that the operator which runs in this thread serves.
-OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
-class OPKIT_IMAGE_LOCAL HostCallScope {
- public:
-  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
-  HostCallScope(const HostCallScope&) = delete;
-  HostCallScope& operator=(const HostCallScope&) = delete;
-  ~HostCallScope() { t_host_call = outer_; }
-
- private:
-  const opkit_call* const outer_;
-};
-
-// Spans of this image in the profile that the host records: those that its operators open in their
-// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
-class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
- public:
-  static void Use() { g_image_span_sink = &g_sink; }
-  // Begins or ends with the host's recording.
-  static void Follow() {
-    static constinit HostSpans spans;
-    SpanSink* const wanted =
-        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
-    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
-    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
-  }
-  // The next span of this thread with the operator's name is one that the host has opened already.
-  class Known {
-   public:
-    explicit Known(const std::string& op) : outer_(t_known) {
-      if (CurrentSpanSink()) t_known = InternName(op);
-    }
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
-
-   private:
-    const uint32_t outer_;
-  };
-
-  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
-    if (t_known != 0 && names.name == t_known) {
-      t_known = 0;
-      return Pass();
-    }
-    if (adopted) return Pass();
-    auto* const span = new (std::nothrow) Span{t_span};
-    if (!span) return Pass();
-    t_span = span;
-    // The span gets an identity from the host. Where the two images share the current one, which is
-    // `now`, its parent is that of `now`.
-    now.id = now.parent;
-    try {
-      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
-                         InternedName(names.node).c_str(), &span->scope);
-      return;
-    } catch (...) {  // no memory for the names
-    }
-    t_span = span->outer;
-    delete span;
-    Pass();
-  }
-  void Close() noexcept override {
-    int64_t& passed = Passed();
-    if (passed > 0) return static_cast<void>(--passed);
-    Span* const span = t_span;
-    t_span = span->outer;
-    g_host->scope_end(&span->scope);
-    delete span;
-  }
-  void Completed(uint64_t) noexcept override {}
-  void Pushed(const Invocation&, SpanNames) noexcept override {}
-
- private:
-  struct Span {
-    Span* outer;
-    int64_t passed = 0;  // open ones inside it that the host does not see
-    opkit_scope scope{};
-  };
-  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
-  static void Pass() { ++Passed(); }
-
-  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
-  inline static constinit thread_local Span* t_span = nullptr;
-  inline static constinit thread_local int64_t t_passed = 0;
-  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
-};
 
 // Memory of this image's tensors, by the allocator that the host has when it is asked for.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -38293,6 +38166,171 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   std::atomic<int64_t> num_others_{0};
 };
 
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
+#endif
+
+// ---- opkit/plugin/export/host_spans.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// HostSpans: a library's part in the profile that its host records. For definitions.
+#ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+#define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Spans of this image in the profile that the host records: those that its operators open in their
+// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Begins or ends with the host's recording, which it returns.
+  static bool Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+    return wanted;
+  }
+  // The next span of this thread with the operator's name is one that the host has opened already.
+  class Known {
+   public:
+    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
+    Known(const Known&) = delete;
+    ~Known() { t_known = outer_; }
+
+   private:
+    const uint32_t outer_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (t_known != 0 && names.name == t_known) {
+      t_known = 0;
+      return Pass();
+    }
+    if (adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The span gets an identity from the host. Where the two images share the current one, which is
+    // `now`, its parent is that of `now`.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open ones inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+// Runs the operators of a library's registries for its host, and describes them.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
+// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+struct ExportThreads {
+  Mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  void (*finalize)() = nullptr;  // the function that the author gave
+  bool described = false;        // to a host that has taken the library and not yet ended it
+};
+inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
+inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
+    return *pool;
+  MutexLock lock(threads.mutex);
+  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
+  return *threads.pool;
+}
+OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  const struct End {  // also where the author's function throws
+    ~End() {
+      delete g_export_threads.pool.exchange(nullptr);
+      g_export_threads.described = false;
+    }
+  } end;
+  if (threads.finalize) threads.finalize();
+}
+// Runs this image's loops on the host's threads.
+struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
+  HostLoops() : LoopRunner{&RunOnHost} {}
+
+ private:
+  // The pool that this thread had before: also the host's, where the two share the variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* const own;
+  };
+  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
+  }
+
+  ThreadPool* const pool_ = t_pool.pool;
+};
+// The host's call that the operator which runs in this thread serves.
+OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+class OPKIT_IMAGE_LOCAL HostCallScope {
+ public:
+  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
+  HostCallScope(const HostCallScope&) = delete;
+  HostCallScope& operator=(const HostCallScope&) = delete;
+  ~HostCallScope() { t_host_call = outer_; }
+
+ private:
+  const opkit_call* const outer_;
+};
+
 // The library's operator behind one operator of the host's, and the tensors that it reads and
 // writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
 // one is bound to a workspace.
@@ -38300,7 +38338,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config`: null where the host has chosen none.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
-      : def_(DefinitionOfAbi(node)),
+      : def_(DefinitionOfAbi(&node)),
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
@@ -38413,8 +38451,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     const HostCallScope of_host(call);
-    HostSpans::Follow();
-    const HostSpans::Known known(def_.type());
+    std::optional<HostSpans::Known> known;
+    if (HostSpans::Follow()) [[unlikely]]
+      known.emplace(def_.type());
     try {
       if (call_) return call_->Run(inputs_, outputs_);
       bound_.run(*bound_.bound, call->scratch, call->scratch ? call->scratch_bytes : 0,
@@ -38569,7 +38608,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                            const opkit_config* config, void** instance) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const KernelConfig chosen = ConfigOfAbi(*config, node->num_inputs, node->num_outputs);
+      const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
       *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
     });
   }
@@ -38578,7 +38617,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                          const opkit_proposals* proposals) {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
       for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
         const AbiConfig abi(config, node->num_inputs, node->num_outputs);
@@ -38591,14 +38630,15 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const auto& own = *static_cast<const Kernel*>(kernel->author);
       const opkit_node &node = *fusion->node, &next = *fusion->next;
-      const OperatorDef def = DefinitionOfAbi(node), next_def = DefinitionOfAbi(next);
+      const OperatorDef def = DefinitionOfAbi(fusion->node),
+                        next_def = DefinitionOfAbi(fusion->next);
       const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
           outs(fusion->outputs, node.num_outputs, true),
           next_ins(fusion->next_inputs, next.num_inputs, true),
           next_outs(fusion->next_outputs, next.num_outputs, true);
-      const KernelConfig config = ConfigOfAbi(*fusion->config, node.num_inputs, node.num_outputs),
+      const KernelConfig config = ConfigOfAbi(fusion->config, node.num_inputs, node.num_outputs),
                          next_config =
-                             ConfigOfAbi(*fusion->next_config, next.num_inputs, next.num_outputs);
+                             ConfigOfAbi(fusion->next_config, next.num_inputs, next.num_outputs);
       const std::optional<FusedNode> made =
           own.fuse({{def, ins.infos(), outs.infos()},
                     config,
@@ -38637,7 +38677,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
 
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                     opkit_value* outputs, bool types, bool with_shapes) {
-    OperatorDef def = DefinitionOfAbi(*node);
+    OperatorDef def = DefinitionOfAbi(node);
     const ValuesOfAbi ins(inputs, node->num_inputs, with_shapes);
     const ValuesOfAbi outs(outputs, node->num_outputs, with_shapes);
     InferenceContext context(def, ins.infos(), outs.infos());
@@ -38670,7 +38710,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
                                                uint8_t* mutated) {
     return GuardedCall([&] {
-      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
+      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
           return OpStatus::Failure("MutatesInputs of its schema names input ", input,
                                    ", but the node has ", node->num_inputs);
@@ -38684,7 +38724,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
                                       opkit_cost* cost) {
     return GuardedCall([&] {
       const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(*node), ins.infos(), outs.infos());
+      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(node), ins.infos(), outs.infos());
       cost->flops = said.flops;
       cost->bytes_read = said.bytes_read;
       cost->bytes_written = said.bytes_written;
@@ -38708,7 +38748,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     return GuardedCall([&] {
       const OpSchema& schema = SchemaOf(op);
       *bytes = 0;
-      const OperatorDef def = DefinitionOfAbi(*node);
+      const OperatorDef def = DefinitionOfAbi(node);
       const ValuesOfAbi ins(inputs, node->num_inputs, true);
       std::optional<std::vector<TensorInfo>> outs;
       for (const Kernel* kernel :
@@ -38870,7 +38910,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {
-    const OperatorDef def = DefinitionOfAbi(*gradient->node);
+    const OperatorDef def = DefinitionOfAbi(gradient->node);
     std::vector<GradientValue> g_output;
     for (size_t o = 0; o < def.outputs().size(); ++o) {
       GradientValue& value = g_output.emplace_back();

@@ -64,23 +64,10 @@ int MakeNothing(const AttrMap&, std::unique_ptr<StatefulOp>* state) {
 REGISTER_OP(carries_body_and_state).setIsSubgraphOp().setCreateOpState(MakeNothing);
 REGISTER_OP(carries_state_and_body).setCreateOpState(MakeNothing).setIsSubgraphOp();
 
-// y = x + 1, on the CPU and on a simulated device.
-template <class Context>
-class AddOneOp final : public Operator<Context> {
- public:
-  using Operator<Context>::Operator;
-  bool RunOnDevice() override {
-    const Tensor& x = this->Input(0);
-    Tensor* y = this->Output(0, x.shape(), x.dtype());
-    for (int64_t i = 0; i < x.numel(); ++i)
-      static_cast<float*>(y->raw_mutable_data())[i] =
-          static_cast<const float*>(x.raw_data())[i] + 1;
-    return true;
-  }
-};
 OPERATOR_SCHEMA(AddOne).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
-REGISTER_CPU_OPERATOR(AddOne, AddOneOp<CPUContext>);
-OPKIT_REGISTER_DEVICE_OPERATOR(sim_device::kSim, AddOne, AddOneOp<sim_device::SimContext>);
+REGISTER_CPU_OPERATOR(AddOne, sim_device::AddOneOp<CPUContext>);
+OPKIT_REGISTER_DEVICE_OPERATOR(sim_device::kSim, AddOne,
+                               sim_device::AddOneOp<sim_device::SimContext>);
 
 OPERATOR_SCHEMA(CarriesBody).NumInputs(0, 9).NumOutputs(0, 9).NeedsSubgraph();
 

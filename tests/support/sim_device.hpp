@@ -7,6 +7,7 @@
 
 #include "opkit/device/context.hpp"
 #include "opkit/device/copy.hpp"
+#include "opkit/op/operator.hpp"
 #include "support/test_allocator.hpp"
 
 namespace sim_device {
@@ -25,6 +26,21 @@ class SimContext : public CPUContext {
   Device device_;
 };
 static_assert(DeviceContext<SimContext>);
+
+// y = x + 1, on the CPU and on the simulated device.
+template <class Context>
+class AddOneOp final : public Operator<Context> {
+ public:
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = this->Input(0);
+    Tensor* y = this->Output(0, x.shape(), x.dtype());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      static_cast<float*>(y->raw_mutable_data())[i] =
+          static_cast<const float*>(x.raw_data())[i] + 1;
+    return true;
+  }
+};
 
 inline bool is_there = true;
 inline int copies = 0;

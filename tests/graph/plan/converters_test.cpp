@@ -15,24 +15,11 @@ namespace converters_test {
 namespace {
 
 using namespace opkit;
+using sim_device::AddOneOp;
 using sim_device::kSim;
 
 const Device kOnSim{kSim, 0};
 
-// y = x + 1, on the CPU and on the simulated device.
-template <class Context>
-class AddOneOp final : public Operator<Context> {
- public:
-  using Operator<Context>::Operator;
-  bool RunOnDevice() override {
-    const Tensor& x = this->Input(0);
-    Tensor* y = this->Output(0, x.shape(), x.dtype());
-    for (int64_t i = 0; i < x.numel(); ++i)
-      static_cast<float*>(y->raw_mutable_data())[i] =
-          static_cast<const float*>(x.raw_data())[i] + 1;
-    return true;
-  }
-};
 OPERATOR_SCHEMA(AddOneThere).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(AddOneThere, AddOneOp<CPUContext>);
 OPKIT_REGISTER_DEVICE_OPERATOR(kSim, AddOneThere, AddOneOp<sim_device::SimContext>);

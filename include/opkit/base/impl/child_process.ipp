@@ -39,8 +39,8 @@ class ChildReader {
   ChildReader(int from, double seconds, uint64_t mark)
       : from_(from), limit_ns_(seconds * 1e9), mark_(mark) {}
 
-  // False when the time is over, which `late` tells, at bytes that are no record, which `spoilt`
-  // tells, or when all ends for writing are closed.
+  // Reads one record. Returns false when the time is over (late() is true then), when the bytes are
+  // no record (spoilt() is true then), or when no process has the pipe open for writing any more.
   bool Read(ChildRecord* kind, std::string* text) {
     deadline_ns_ = limited_ ? static_cast<double>(MonotonicNs()) + limit_ns_ : HUGE_VAL;
     ChildRecordHead head;
@@ -215,7 +215,8 @@ inline int KillChildren() {
   RunAsChild(to, mark, work);
 }
 
-// Waits for the process between the two, and tells how the child ended: empty when it did so well.
+// Waits for the process between the two, which ends as the child does. Returns a sentence about a
+// bad end, and an empty text for a good one.
 inline std::string EndingOfChild(pid_t keeper) {
   int status = 0;
   while (waitpid(keeper, &status, 0) < 0 && errno == EINTR) {

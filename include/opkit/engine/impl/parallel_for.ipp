@@ -46,14 +46,12 @@ void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loo
 }
 
 inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunction body) {
-  int64_t begin = 0;
-  for (; grain > 0 && n - begin > grain; begin += grain) body(begin, begin + grain);
-  body(begin, n);
+  RunChunksInOrder(0, n, grain > 0 ? grain : n, body);
 }
 inline constexpr LoopRunner kInPlace{&RunInPlace};
 
-// The loop's chunks, by as many calls of one function as there are threads: whoever is first takes
-// the next chunk, so that calls which come late, or one after the other, lose nothing.
+// Runs the loop's chunks in as many calls of one function as there are threads. Each call takes the
+// next chunk that is left, so that a call may begin late, or when the others have ended.
 inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
                             RangeFunction body) {
   const int64_t chunks = (last - first - 1) / grain + 1;

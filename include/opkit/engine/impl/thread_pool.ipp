@@ -357,10 +357,7 @@ OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain
   const int64_t chunks = (last - first - 1) / grain + 1;
   const int64_t spare = threads() - 1;
   const int64_t helpers = (std::min)(chunks - 1, spare);
-  if (helpers == 0) {
-    for (; last - first > grain; first += grain) body(first, first + grain);
-    return body(first, last);
-  }
+  if (helpers == 0) return detail::RunChunksInOrder(first, last, grain, body);
   detail::ParallelLoop loop(first, last, grain, chunks, body);
   WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
   loop.RunChunks(loops_.mutex());

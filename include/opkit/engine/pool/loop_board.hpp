@@ -20,6 +20,12 @@ namespace detail {
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
 // [first, last) in chunks of `grain`, claimed by number.
+// The chunks of [first, last) one after the other, on this thread.
+inline void RunChunksInOrder(int64_t first, int64_t last, int64_t grain, RangeFunction body) {
+  for (; last - first > grain; first += grain) body(first, first + grain);
+  body(first, last);
+}
+
 struct ParallelLoop {
   // Takes chunks until none is left. After an exception the remaining ones are skipped.
   void RunChunks(Mutex& mutex) {

@@ -55,9 +55,7 @@ struct RunComparison {
 // node by node. Errors: kInvalidArgument for a tolerance that is negative or NaN, and for
 // plans that have no value in common; as Executor::Run.
 //
-//   SetGlobalEnginePref(DeviceType::kCPU, {"reference"});
-//   const Plan expected = Compile(graph);
-//   SetGlobalEnginePref(DeviceType::kCPU, {});
+//   const Plan expected = Compile(graph, {.backends = {"reference"}});
 //   const RunComparison runs = CompareRuns(Compile(graph), expected, {{"X", x}});
 //   if (!runs.same()) std::puts(runs.ToText().c_str());
 RunComparison CompareRuns(const Plan& plan, const Plan& expected,

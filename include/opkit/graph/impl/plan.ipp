@@ -224,8 +224,8 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   if (options.release_constants) detail::CheckInputsKnown(graph);
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
   const detail::PreferenceScope preferring(*preferences);
-  auto state =
-      detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options), options);
+  auto state = detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options),
+                                                        options, preferences);
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "

@@ -91,6 +91,8 @@ class KernelSelector {
   // where other layouts come of it, so that all nodes must be chosen again.
   bool SelectAfterRefusal(int node, const std::string& why, NodeChoice& choice);
 
+  // What is forced on the nodes in a body of a node.
+  Selection ForcedInside(int node, std::string_view body) const;
   // With the layouts that the node's inputs have now.
   NodeRating Rate(int node) const;
 
@@ -125,7 +127,9 @@ class KernelSelector {
     std::string why;
   };
   std::vector<std::vector<Refusal>> refused_;  // by node; empty where nothing is
-  std::vector<const SelectedKernel*> forced_;  // by node, null: none; empty where nothing is
+  // By node, empty where nothing is forced: null for one on which nothing is, and its name.
+  std::vector<const SelectedKernel*> forced_;
+  std::vector<std::string> names_;
 };
 
 // The first output, by which selections know a node that makes it.
@@ -136,9 +140,6 @@ std::vector<std::string> SelectionNames(const Graph& graph);
 // The name of the node that carries it and its own, "y/body/", come before the names of the nodes
 // in a body.
 std::string SelectionPrefix(const std::string& node, std::string_view body);
-// What a selection, or null, says of the nodes in a body of a node.
-Selection SelectionInside(const Selection* selection, const std::string& node,
-                          std::string_view body);
 
 }  // namespace detail
 }  // namespace opkit

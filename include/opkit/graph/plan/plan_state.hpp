@@ -15,9 +15,9 @@ namespace detail {
 
 class PlanState final : public RefCounted {
  public:
-  PlanState(Graph graph, const PlanOptions& options)
+  PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences)
       : options_(options),
-        preferences_(OpRegistry::Global().KeepPreferences({})),
+        preferences_(std::move(preferences)),
         graph_(std::move(graph)),
         view_(graph_),
         specializations_(options.max_shapes) {

@@ -284,10 +284,7 @@ class Specialization final : public RefCounted {
     Options inner = options;
     inner.walked = true;
     inner.donated = {};
-    if (options.selection.forced)
-      planned->forced =
-          SelectionInside(options.selection.forced,
-                          SelectionNames(plan_view_.graph())[Index(PartsOf(node)[0])], body.name);
+    planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
     inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
     const Around around{*this, *spare_, node, body};
     try {

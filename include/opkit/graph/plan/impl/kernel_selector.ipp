@@ -36,12 +36,12 @@ OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& gra
 OPKIT_INLINE std::string SelectionPrefix(const std::string& node, std::string_view body) {
   return StrCat(node, "/", body, "/");
 }
-OPKIT_COLD OPKIT_INLINE Selection SelectionInside(const Selection* selection,
-                                                  const std::string& node, std::string_view body) {
+OPKIT_COLD OPKIT_INLINE Selection KernelSelector::ForcedInside(int node,
+                                                               std::string_view body) const {
   Selection inside;
-  if (!selection) return inside;
-  const std::string prefix = SelectionPrefix(node, body);
-  for (const SelectedKernel& one : selection->nodes)
+  if (!options_.forced) return inside;
+  const std::string prefix = SelectionPrefix(names_[Index(node)], body);
+  for (const SelectedKernel& one : options_.forced->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
       inside.nodes.back().node.erase(0, prefix.size());
@@ -99,24 +99,24 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 // A forced choice that no node would take is not passed over in silence.
 OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
-  const std::vector<std::string> names = SelectionNames(view_.graph());
+  names_ = SelectionNames(view_.graph());
   std::vector<std::string> bodies;
   for (int node = 0; node < view_.num_nodes(); ++node)
     for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
-      bodies.push_back(SelectionPrefix(names[Index(node)], item.name));
+      bodies.push_back(SelectionPrefix(names_[Index(node)], item.name));
   for (const SelectedKernel& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
-    const auto found = std::ranges::find(names, one.node);
-    if (found == names.end()) {
-      std::vector<std::string> known = names;
+    const auto found = std::ranges::find(names_, one.node);
+    if (found == names_.end()) {
+      std::vector<std::string> known = names_;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
             "', which the graph does not have", SuggestName(one.node, known),
             "; nodes are known by their first output, after the passes");
     }
-    const auto node = static_cast<int>(found - names.begin());
+    const auto node = static_cast<int>(found - names_.begin());
     const OperatorDef& def = view_.graph().node(node);
     if (!one.op.empty() && one.op != def.type())
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
