@@ -202,6 +202,23 @@ TEST_CASE("the error function is within 1e-6 of std::erf, and never beyond 1") {
   CHECK(beyond <= 1);
 }
 
+TEST_CASE("infinities, zeros and ones are where the plain operator has them") {
+  const Tensor x = Tensor::From<float>({14}, {-INFINITY, -3e38f, -1e9f, -105, -88.5f, -3.93f, -0.f,
+                                              0, 3.93f, 88.5f, 105, 1e9f, 3e38f, INFINITY});
+  for (const char* op : kUnary) {
+    INFO(std::string(op));
+    const Floats found = Run(op, "eigen", {x}).ToVector<float>();
+    const Floats plain = Run(op, "reference", {x}).ToVector<float>();
+    for (size_t i = 0; i < plain.size(); ++i) {
+      CAPTURE(x.data<float>()[i]);
+      if (plain[i] == 0 || std::fabs(plain[i]) == 1 || std::isinf(plain[i]))
+        CHECK(found[i] == plain[i]);
+      else
+        CHECK(std::isnan(found[i]) == std::isnan(plain[i]));
+    }
+  }
+}
+
 TEST_CASE("exponents with code of their own are as std::pow") {
   const Tensor x = Tensor::From<float>({9}, {-INFINITY, -8, -2, -0.f, 0, 0.5f, 4, INFINITY, NAN});
   for (const float exponent : {2.f, 3.f, 0.5f, -1.f, 1.f, 0.f, -0.5f, 2.5f}) {

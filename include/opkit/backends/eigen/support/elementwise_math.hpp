@@ -94,8 +94,8 @@ struct SqrtPacket {
     return packet::pselect(packet::pcmp_eq(x, Splat(INFINITY)), x, finite);
   }
 };
-// x * P(x^2) / Q(x^2), fitted to erf(x) / x on [0, 3.92], beyond which erf is 1 in float. The
-// largest relative error is 2e-8, and 4e-7 with float's rounding.
+// x * P(x^2) / Q(x^2), fitted to erf(x) / x on [0, 3.92], beyond which erf is 1 in float: exactly
+// 1, so that 1 + erf(-x) is 0. The largest relative error is 2e-8, and 4e-7 with float's rounding.
 struct ErfPacket {
   explicit ErfPacket(const float*) {}
   Packet operator()(Packet x) const {
@@ -107,7 +107,9 @@ struct ErfPacket {
     const Packet below = Polynomial(square, 1.f, 5.020648843e-01f, 1.141037149e-01f,
                                     1.496803404e-02f, 1.162378125e-03f, 3.809052816e-05f);
     const Packet erf = packet::pdiv(packet::pmul(inside, above), below);
-    return Most(Least(erf, Splat(1)), Splat(-1));
+    const Packet end = packet::por(Splat(1), packet::pand(x, Splat(-0.f)));
+    return packet::pselect(packet::pcmp_le(limit, packet::pabs(x)), end,
+                           Most(Least(erf, Splat(1)), Splat(-1)));
   }
 };
 struct EluPacket {
