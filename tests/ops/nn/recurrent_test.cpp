@@ -206,11 +206,17 @@ TEST_CASE("Without a graph, too, wrong shapes are refused before anything is rea
   CHECK(Contains(text("GRU", {T({1}, {1}), one, one}), "GRU: input 0 is"));
 }
 
-TEST_CASE("Empty batches and sequences leave the first state") {
-  const Tensor w = Filled({1, 2, 3}, 1), r = Filled({1, 2, 2}, 1);
-  auto out = Invoke("RNN", {Tensor({0, 2, 3}, DType::kFloat32), w, r}, {}, {.num_outputs = 2});
+TEST_CASE("A sequence without steps ends with zeros, as in ONNX Runtime") {
+  const Tensor w = Filled({1, 2, 3}, 1), r = Filled({1, 2, 2}, 1), first = Filled({1, 2, 2}, 1);
+  auto out = Invoke("RNN", {Tensor({0, 2, 3}, DType::kFloat32), w, r, {}, {}, first}, {},
+                    {.num_outputs = 2});
   CHECK(out[0].shape() == Shape{0, 1, 2, 2});
   CHECK(FloatsOf(out[1]) == Floats(4, 0.f));
+  const Tensor lengths = Tensor::From<int32_t>({2}, {0, 1}), x = Filled({2, 2, 3}, 0);
+  out = Invoke("RNN", {x, w, r, {}, lengths, first}, {}, {.num_outputs = 2});
+  const auto state = static_cast<float>(std::tanh(2.));
+  CHECK(FloatsOf(out[0]) == Floats{0, 0, state, state, 0, 0, 0, 0});
+  CHECK(FloatsOf(out[1]) == Floats{0, 0, state, state});
   out = Invoke("RNN", {Tensor({4, 0, 3}, DType::kFloat32), w, r}, {}, {.num_outputs = 2});
   CHECK(out[0].shape() == Shape{4, 1, 0, 2});
 }

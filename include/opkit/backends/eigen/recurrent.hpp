@@ -252,9 +252,10 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
     pass.reset = pass.c + sizes.batch * hidden;
     pass.recurrent = pass.reset + sizes.batch * hidden;
     for (int64_t s = 0; s < sizes.batch; ++s) {
+      const bool has_steps = lengths_[detail::Index(s)] > 0;
       for (int64_t j = 0; j < hidden; ++j) {
-        pass.h[s * hidden + j] = in.h ? in.h[sizes.State(d, s) + j] : 0;
-        pass.c[s * hidden + j] = in.c ? in.c[sizes.State(d, s) + j] : 0;
+        pass.h[s * hidden + j] = in.h && has_steps ? in.h[sizes.State(d, s) + j] : 0;
+        pass.c[s * hidden + j] = in.c && has_steps ? in.c[sizes.State(d, s) + j] : 0;
       }
     }
     // In the variant of a GRU, the recurrent bias of the hidden gate is added before the reset gate

@@ -289,7 +289,9 @@ void FillRecurrentSchema(OpSchema& schema, const char* doc) {
       .Output(0, "Y",
               "the state after each step, 0 beyond a sequence's end; [steps, directions, batch, "
               "hidden], or [batch, steps, directions, hidden] with layout 1; optional")
-      .Output(1, "Y_h", "the last state of each sequence, shaped as initial_h; optional");
+      .Output(1, "Y_h",
+              "the last state of each sequence, 0 where it has no steps; shaped as initial_h; "
+              "optional");
   schema.Arg<int64_t>("hidden_size", "elements of the state; by default as R says")
       .Arg("direction", "which way the steps go", {"forward", "reverse", "bidirectional"})
       .template Arg<int64_t>("layout", "0: steps first; 1: batch first", 0)
@@ -342,8 +344,11 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
       s.bias_r = b.data() + d * 2 * rows + rows;
       s.peephole = p.data() + d * 3 * sizes.hidden;
       s.gates.resize(static_cast<size_t>(rows));
-      s.h.assign(h.begin() + state, h.begin() + state + sizes.hidden);
-      s.c.assign(c.begin() + state, c.begin() + state + sizes.hidden);
+      const int64_t given = length > 0 ? sizes.hidden : 0;
+      s.h.assign(h.begin() + state, h.begin() + state + given);
+      s.c.assign(c.begin() + state, c.begin() + state + given);
+      s.h.resize(static_cast<size_t>(sizes.hidden));
+      s.c.resize(static_cast<size_t>(sizes.hidden));
       for (int64_t i = 0; i < length; ++i) {
         const int64_t step = this->IsReverse(d) ? length - 1 - i : i;
         const double* in = x.data() + sizes.XRow(step, sequence) * sizes.input;
