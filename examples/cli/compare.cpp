@@ -44,6 +44,23 @@ ModelOptions Trusted(const CompareCommand& command) {
   return options;
 }
 
+// Names the nodes whose expected values come from a backend that --with does not name: no trusted
+// backend has a kernel for them.
+void TellUntrusted(const RunComparison& runs, const std::vector<std::string>& with) {
+  constexpr size_t kShown = 3;
+  std::vector<std::string> nodes;
+  for (const ComparedValue& value : runs.values)
+    if (std::ranges::count(with, value.expected_backend) == 0)
+      nodes.push_back(Printable(value.node + " by " + value.expected_backend));
+  if (nodes.empty()) return;
+  const std::string count = StrCat(nodes.size(), nodes.size() == 1 ? " value" : " values");
+  if (nodes.size() > kShown) nodes.resize(kShown), nodes.push_back("...");
+  std::string list;
+  for (const std::string& node : nodes) list += (list.empty() ? "" : ", ") + node;
+  std::fprintf(stderr, "opkit: no backend of --with has a kernel for %s, which others made: %s\n",
+               count.c_str(), list.c_str());
+}
+
 void Compare(CompareCommand& command) {
   if (command.with.empty() || command.with[0].empty())
     throw Failure(ExitCode::kUsage, "expected --with NAME, a backend or a partitioner");
@@ -51,10 +68,12 @@ void Compare(CompareCommand& command) {
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
   const auto shapes = ShapesOf(inputs);
   const Plan plan = MakePlan(model.graph, shapes, command.model);
-  const Plan trusted = MakePlan(model.graph, shapes, Trusted(command));
+  const ModelOptions trusted_options = Trusted(command);
+  const Plan trusted = MakePlan(model.graph, shapes, trusted_options);
   command.tolerances.node_by_node = !command.end_to_end;
   const RunComparison runs = CompareRuns(plan, trusted, inputs, command.tolerances);
   WriteFile("-", runs.ToText());
+  if (trusted_options.partition.partitioners.empty()) TellUntrusted(runs, command.with);
   if (!runs.same()) throw Failure(ExitCode::kRunFailed, runs.Verdict());
 }
 

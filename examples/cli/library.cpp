@@ -19,7 +19,7 @@ using namespace opkit;
 std::string Contents(const std::string& path) {
   const Library library = LoadLibrary(path);
   Table table("lll");
-  table.Add({"operator", "devices", "what it does"});
+  table.Add({"operator", "kernels", "what it does"});
   for (const std::string& op : library.operators())
     table.Add({Printable(op), DevicesOf(library, op), SummaryOf(library, op)});
   std::string out = HeadOf(library) + "\n";
@@ -88,7 +88,8 @@ std::string DevicesOf(const Library& library, const std::string& op) {
   std::string out;
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
     if (kernel->origin == library.name())
-      out += StrCat(out.empty() ? "" : ", ", ToString(kernel->device));
+      out += StrCat(out.empty() ? "" : ", ", ToString(kernel->device),
+                    kernel->backend == "reference" ? "" : " (" + Printable(kernel->backend) + ")");
   return out;
 }
 std::string SummaryOf(const Library& library, const std::string& op) {

@@ -5,6 +5,9 @@
 
 #include "opkit/version.hpp"
 
+#if defined(__clang__) ? __clang_major__ < 16 : defined(__GNUC__) && __GNUC__ < 12
+#error "opkit needs a newer compiler: g++ 12 or clang 16 and up"
+#endif
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
 #endif

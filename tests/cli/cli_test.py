@@ -1007,6 +1007,11 @@ class Compare(Cli):
         out = self.opkit("compare", self.affine(), "--random", "--backends", "reference")
         self.assertIn("3 of them of the same kernel", out)
 
+    def test_values_that_no_trusted_backend_made_are_named(self):
+        self.opkit("compare", self.affine(), "--random", *self.library, "--with", "good", code=0)
+        self.assertEqual(self.stderr, "opkit: no backend of --with has a kernel for 2 values, which "
+                         "others made: Mul by eigen, Add 'adds' by eigen\n")
+
     def test_the_first_node_that_differs(self):
         arguments = ["compare", self.affine(), "--input", "x=x.npy", *self.library]
         out = self.opkit(*arguments, code=RUN_FAILED)

@@ -149,6 +149,7 @@ void Fill(Description& d) {
   const char* const kDevices[] = {"cpu", "cpu_stream", "gpu", "tpu", "", nullptr};
   constexpr uint64_t kFlags[] = {OPKIT_OP_ASYNC,
                                  OPKIT_OP_ALLOCATES_OUTPUTS,
+                                 OPKIT_OP_CLOSED_ATTRS,
                                  OPKIT_OP_ACCEPTS_STRIDES,
                                  OPKIT_OP_ACCEPTS_ADD,
                                  OPKIT_OP_EFFECTS,

@@ -435,6 +435,27 @@ TEST_CASE("an operator whose node carries a graph says types and shapes, or neit
       ".setInferShape(f), or leave out .setInferType(f): then both follow from the graph");
 }
 
+TEST_CASE("an attribute that the program's schema of the operator lacks is warned of") {
+  static std::string log;
+  const LogHook before = SetLogHook([](LogLevel level, std::string_view, std::string_view text) {
+    log = StrCat(level, ": ", text);
+  });
+  FunctionOpBuilder("BadOp", __FILE__, __LINE__)
+      .setAttr<int64_t>("other", "")
+      .setForward(
+          [](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {})
+      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
+  CHECK(MessageAfter([](D d) { DeclareAttribute(d); }) == kAccepted);
+  CHECK(log ==
+        "warning: its operator BadOp declares the attribute 'p', but the program has BadOp "
+        "already, whose schema stays: nodes cannot give it; unload the other one first");
+  log.clear();
+  CHECK(MessageAfter([](D) {}) == kAccepted);
+  CHECK(log.empty());
+  OpRegistry::Global().Remove("BadOp");
+  SetLogHook(before);
+}
+
 TEST_CASE("a status without a text is told as the number or code that it is") {
   CheckRunFails(
       [](D d) {

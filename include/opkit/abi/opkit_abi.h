@@ -550,6 +550,9 @@ struct opkit_op {
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 /* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
+/* since 1.4: takes no attributes but attrs, also where there are none; without this flag an
+   operator that has parse_attrs and no attrs takes any */
+#define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
  * name: that of a library is passed over where it has one already. */

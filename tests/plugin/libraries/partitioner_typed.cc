@@ -69,7 +69,7 @@ class ReadsBodyOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(LibReadsBody).NumInputs(1).NumOutputs(1).NeedsSubgraph().AllowUnknownArgs();
+OPERATOR_SCHEMA(LibReadsBody).NumInputs(1).NumOutputs(1).NeedsSubgraph();
 REGISTER_CPU_OPERATOR(LibReadsBody, ReadsBodyOp);
 REGISTER_PARTITIONER(LibTyped2)
     .setSupportedOps(Supported)

@@ -325,6 +325,7 @@ class LibraryLoader {
         const bool exists = Exists(record.name);
         CheckGradientIsFree(image, record, exists);
         loaded.owns.push_back(!exists);
+        if (exists) WarnOfAttributes(image, record);
         RegisterOp(loaded, i);
         if (!exists || !options.allow_override) continue;
         OpRegistry::Global().AddOverride(record.name, loaded.backend, image.name);
@@ -387,6 +388,19 @@ class LibraryLoader {
                        : "add .setInferShape(f), or .setAllocatesOutputs()");
     need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
          "it has no input whose dtype its outputs could have", "add .setInferType(f)");
+  }
+  // An operator that the program has already keeps its schema, without the attributes that the
+  // library's one declares beside.
+  static void WarnOfAttributes(const LibraryImage& image, const FunctionOpRecord& record) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(record.name);
+    for (const AttributeSchema& attribute : record.attributes)
+      if (schema && !schema->TakesArgument(attribute.name))
+        return WriteLog(LogLevel::kWarning, image.name,
+                        StrCat("its operator ", record.name, " declares the attribute '",
+                               attribute.name, "', but the program has ", record.name,
+                               schema->origin().empty() ? "" : " of library " + schema->origin(),
+                               " already, whose schema stays: nodes cannot give it; unload the "
+                               "other one first"));
   }
   static bool Exists(const std::string& op) {
     return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();

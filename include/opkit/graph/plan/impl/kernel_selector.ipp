@@ -265,9 +265,11 @@ OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
   if (backend == first) return "comes later among what its kernel proposes";
   const OpRegistry& registry = OpRegistry::Global();
   const int rank = registry.BackendRank(backend), first_rank = registry.BackendRank(first);
-  return rank <= first_rank ? StrCat("comes later in the order of backends: rank ", rank,
-                                     ", and that of ", first, " is ", first_rank)
-                            : StrCat("comes later in the order of backends, which prefers ", first);
+  if (rank == first_rank)
+    return StrCat("has the rank of ", first, ", whose kernel was registered first");
+  return rank < first_rank ? StrCat("comes later in the order of backends: rank ", rank,
+                                    ", and that of ", first, " is ", first_rank)
+                           : StrCat("comes later in the order of backends, which prefers ", first);
 }
 
 OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {

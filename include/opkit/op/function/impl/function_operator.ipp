@@ -78,7 +78,6 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
   schema.SetOrigin(record->library, record->library_name, record->library_version)
-      .ParsesAttributes()
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);
         if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
@@ -88,6 +87,7 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
       .TensorInferenceFunction([record, pass](InferenceContext& context) {
         InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
+  if (!record->Has(OPKIT_OP_CLOSED_ATTRS)) schema.ParsesAttributes();
   if (pass == FunctionPass::kForward)
     schema
         .AllowInplace([record](int input, int output) {

@@ -58,13 +58,28 @@ inline std::string InplaceList(const OpSchema& schema) {
   return out;
 }
 
+// How many inputs and outputs a node has. A function of the attributes is asked without any.
+inline std::pair<std::string, std::string> Counts(const OpSchema& schema) {
+  std::pair<std::string, std::string> counts{schema.expected_inputs(), schema.expected_outputs()};
+  if (!schema.has_arity_function()) return counts;
+  try {
+    const auto [inputs, outputs] = schema.Arity(Arguments());
+    const char* const without = schema.attributes().empty() ? "" : ", without attributes";
+    if (inputs >= 0) counts.first = StrCat(inputs, without);
+    if (outputs >= 0) counts.second = StrCat(outputs, without);
+  } catch (const Error&) {  // it requires an attribute
+  }
+  return counts;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE std::string ToMarkdown(const OpSchema& schema) {
   std::string out = StrCat("## ", schema.name(), "\n");
   if (!schema.doc().empty()) out += StrCat("\n", schema.doc(), "\n");
-  out += detail::ValueTable("Inputs", schema.expected_inputs(), schema.inputs());
-  out += detail::ValueTable("Outputs", schema.expected_outputs(), schema.outputs());
+  const auto [inputs, outputs] = detail::Counts(schema);
+  out += detail::ValueTable("Inputs", inputs, schema.inputs());
+  out += detail::ValueTable("Outputs", outputs, schema.outputs());
   if (!schema.attributes().empty()) {
     out += "\n**Attributes**\n\n| name | type | default | |\n|---|---|---|---|\n";
     for (const AttributeSchema& attribute : schema.attributes())

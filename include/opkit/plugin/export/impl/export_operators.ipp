@@ -556,7 +556,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
                   (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
                   (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
-                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : OPKIT_OP_CLOSED_ATTRS);
   SchemaFunctions::FillIn(record->abi, schema);
   if (g_read_gradient)
     g_read_gradient(*record);
