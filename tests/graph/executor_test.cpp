@@ -744,6 +744,31 @@ TEST_CASE("an output that is bound over an input leaves the other outputs as the
   }
 }
 
+// The transpose of its input, as a view.
+class TurnOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override { return SetOutputTensor(0, Input(0).Permute({1, 0})), true; }
+};
+OPERATOR_SCHEMA(Turn).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](InferenceContext& c) {
+  c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
+});
+REGISTER_CPU_OPERATOR(Turn, TurnOp);
+
+TEST_CASE("a view of an input with other strides may be bound over the input") {
+  Graph g;
+  g.AddInput("X", kFloat, {2, 2});
+  g.AddNode(OperatorDef("Turn", {"X"}, {"Y"}));
+  g.AddOutput("Y");
+  Executor exec(Compile(g, {.threads = 1}));
+  const Tensor x = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
+  exec.Bind("X", x);
+  exec.Bind("Y", x);
+  exec.Run();
+  CHECK(FloatsOf(x) == Floats{1, 3, 2, 4});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{1, 3, 2, 4});
+}
+
 TEST_CASE("two outputs may be bound over each other's inputs") {
   Graph g;
   g.AddInput("X", kFloat, {2}).AddInput("Z", kFloat, {2});

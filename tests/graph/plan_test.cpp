@@ -348,6 +348,18 @@ TEST_CASE("memory that cannot be had is an error that names what takes most of i
                "made by node Choosy 'big' (v0) -> (v1)"));
 }
 
+TEST_CASE("where memory cannot be planned, the error names a donated input that takes most of it") {
+  PlanOptions options{.threads = 1, .donated_inputs = {"X"}};
+  options.memory.search = "nowhere";
+  Graph g;
+  g.AddInput("X", kFloat, {64});
+  g.AddNode(OperatorDef("Choosy").Input("X").Output("Y"));
+  g.AddOutput("Y");
+  const Error error = ErrorOf([&] { Compile(g, options); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(Contains(error.what(), "most of it 'X', which is float32[64]"));
+}
+
 TEST_CASE("a plan of fewer than no threads, or without room for any shapes, is refused") {
   Graph g;
   g.AddInput("X", kFloat, {1});

@@ -85,6 +85,33 @@ TEST_CASE("values are copied where neighbours are on other devices, once to each
   CHECK(StepsOf(Compile(fan, {.threads = 1})).size() == 3);
 }
 
+// The transpose of its input, as a view.
+class TurnHereOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override { return SetOutputTensor(0, Input(0).Permute({1, 0})), true; }
+};
+OPERATOR_SCHEMA(TurnHere).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
+    [](InferenceContext& c) {
+      c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
+    });
+REGISTER_CPU_OPERATOR(TurnHere, TurnHereOp);
+
+TEST_CASE("a view with strides that an operator has made is copied to a device") {
+  const sim_device::SimDevice device;
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {2, 2});
+  graph.AddNode(OperatorDef("TurnHere", {"X"}, {"V"}));
+  graph.AddNode(OperatorDef("AddOneThere", {"V"}, {"Y"}).Device(kOnSim));
+  graph.AddOutput("Y");
+  Executor executor(Compile(graph, {.threads = 1}));
+  for (int run = 0; run < 2; ++run) {
+    Tensor y;
+    Copy(executor.Run({{"X", Tensor::From<float>({2, 2}, {1, 2, 3, 4})}}).at("Y"), &y);
+    CHECK(y.ToVector<float>() == Floats{2, 4, 3, 5});
+  }
+}
+
 TEST_CASE("nodes that name no device are placed on the first that has them, and back") {
   const sim_device::SimDevice device;
   PlanOptions options{.threads = 1};

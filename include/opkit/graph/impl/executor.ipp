@@ -361,9 +361,7 @@ class Executor::Impl {
       if (output.is_bound() && !output.lent) [[unlikely]] {
         over_inputs = true;
       } else if (output.is_bound()) {
-        if (tensor->raw_data() != output.bound.raw_data() ||
-            tensor->dtype() != output.bound.dtype() || tensor->shape() != output.bound.shape())
-            [[unlikely]]
+        if (!IsWhereBound(output, *tensor)) [[unlikely]]
           CopyToBound(output, *tensor);
       } else if (!output.donated && tensor->storage().use_count() > 1) [[unlikely]] {
         *tensor = Detached(*tensor);  // a view of an input, a constant or another output
@@ -381,8 +379,7 @@ class Executor::Impl {
       return false;
     };
     const auto is_there = [](const Output& output, const Tensor& made) {
-      return output.is_bound() && made.raw_data() == output.bound.raw_data() &&
-             made.dtype() == output.bound.dtype() && made.shape() == output.bound.shape();
+      return output.is_bound() && IsWhereBound(output, made);
     };
     for (Output& output : bindings_.outputs()) {
       Tensor* const made = Made(output);
@@ -395,7 +392,13 @@ class Executor::Impl {
           made && output.is_bound() && !output.lent && !is_there(output, *made))
         CopyToBound(output, *made);
   }
+  // The elements lie in the bound tensor, in its order: a view with strides has another.
+  static bool IsWhereBound(const Output& output, const Tensor& tensor) {
+    return tensor.raw_data() == output.bound.raw_data() && tensor.dtype() == output.bound.dtype() &&
+           tensor.shape() == output.bound.shape() && tensor.is_dense();
+  }
   OPKIT_COLD void CopyToBound(const Output& output, Tensor& tensor) const {
+    if (tensor.SharesMemoryWith(output.bound)) tensor = Detached(tensor);
     CopyBack(tensor, output.bound, "output", bindings_.name(output), "' came out as ",
              ", but the tensor bound to it is ");
     if (output.lent) tensor = output.bound;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/plan/converters.hpp"
@@ -73,12 +74,13 @@ struct ConvertedGraph::Builder {
     const TensorInfo& made = types[value];
     return {Layout(), IsElsewhere(made, outputs_on) ? *outputs_on : made.device};
   }
-  // The node that makes it makes it under another name.
+  // The node that makes it, and those that rewrite it, write it under another name.
   void Rename(int value, std::vector<OperatorDef>& nodes) {
-    const int node = view.producer(value);
     made_as[value] =
         FreshName(value, NameOf(OutputPlace(value), {types[value].layout, types[value].device}));
-    std::ranges::replace(nodes[Index(node)].mutable_outputs(), view.name(value), made_as[value]);
+    for (OperatorDef& node : nodes)
+      if (Contains(node.outputs(), view.name(value)))
+        std::ranges::replace(node.mutable_outputs(), view.name(value), made_as[value]);
   }
   std::string FreshName(int value, const std::string& place) {
     std::string name = view.graph().FreshName(StrCat(view.name(value), "@", place));

@@ -55,7 +55,9 @@ class CopyToDeviceOp final : public Operator<CPUContext> {
     set_invocation_kind(InvocationKind::kCopy);
   }
   bool RunOnDevice() override {
-    const Tensor& from = InputBlob(0).Get<Tensor>();
+    Tensor from = InputBlob(0).Get<Tensor>();
+    // A view that an operator of the host has made, which no other device copies.
+    if (!from.is_dense() && IsHostAccessible(from.device().type)) from = from.Contiguous();
     const Tensor* to = Output(0, from.shape(), from.dtype(), target_);
     CopyElements(from, *to, nullptr);
     return true;

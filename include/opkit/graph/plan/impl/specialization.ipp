@@ -122,9 +122,10 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::LargestIn(const ArenaPlan& ar
     return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
                   NameOfStep(static_cast<int>(largest - first_scratch_)));
   const GraphView& view = plan_.view();
+  const int node = view.producer(value);  // -1 for a donated input
   return StrCat(begin, "most of it '", view.name(value), "', which is ",
-                ToString(plan_.types()[value]), " and made by node ",
-                ToString(view.graph().node(view.producer(value))));
+                ToString(plan_.types()[value]),
+                node < 0 ? "" : " and made by node " + ToString(view.graph().node(node)));
 }
 
 // The order of steps.
