@@ -2,6 +2,8 @@
 #include "opkit/ops/subgraph.hpp"
 
 #include "data_movement.hpp"
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/engine/context_parallel_for.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/ops/identity.hpp"
@@ -68,6 +70,33 @@ OPERATOR_SCHEMA(AddOne).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(AddOne, sim_device::AddOneOp<CPUContext>);
 OPKIT_REGISTER_DEVICE_OPERATOR(sim_device::kSim, AddOne,
                                sim_device::AddOneOp<sim_device::SimContext>);
+
+// Over its input.
+OPERATOR_SCHEMA(AddOneOver)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .EnforceInplace({{0, 0}})
+    .IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(AddOneOver, sim_device::AddOneOp<CPUContext>);
+OPKIT_REGISTER_DEVICE_OPERATOR(sim_device::kSim, AddOneOver,
+                               sim_device::AddOneOp<sim_device::SimContext>);
+
+class DoubleLaterOp final : public Operator<CPUStreamContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUStreamContext);
+  using Operator<CPUStreamContext>::Operator;
+  bool RunOnDevice() override {
+    const float* x = Input(0).data<float>();
+    float* y = Output(0, Input(0).shape(), DType::kFloat32)->mutable_data<float>();
+    ParallelFor(context_, Input(0).numel(), [=](int64_t i) { y[i] = 2 * x[i]; });
+    return true;
+  }
+};
+OPERATOR_SCHEMA(DoubleLater).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_STREAM_OPERATOR(DoubleLater, DoubleLaterOp);
+OperatorDef DoubleLater(const char* x, const char* y) {
+  return OperatorDef("DoubleLater", {x}, {y}).Device(DeviceType::kCPUStream);
+}
 
 OPERATOR_SCHEMA(CarriesBody).NumInputs(0, 9).NumOutputs(0, 9).NeedsSubgraph();
 
@@ -150,7 +179,43 @@ TEST_CASE("what a body returns comes from the device on which the body makes it"
   CHECK(run(carrying("AddOne"), "AddOne", devices) == Floats{4, 5, 6});
   CHECK(run(carrying("Neg"), "AddOne", devices) == Floats{-1, -2, -3});
   CHECK(run(carrying("AddOne", on_sim), "Neg", {.threads = 1}) == Floats{-3, -4, -5});
+  Graph rewriting = body("AddOne", {});
+  rewriting.AddNode(OperatorDef("AddOneOver", {"z"}, {"z"}));
+  rewriting.AddNode(OperatorDef("AddOneOver", {"z"}, {"z"}));
+  CHECK(run(OperatorDef(node).Subgraph("body", MakeSubgraph(rewriting)), "Neg", devices) ==
+        Floats{-5, -6, -7});
+  Graph later = body("AddOne", on_sim);  // which its node runs by itself
+  later.AddNode(DoubleLater("v", "unread"));
+  later.AddOutput("unread");
+  OperatorDef alone = OperatorDef(node).Output("rest").Subgraph("body", MakeSubgraph(later));
+  CHECK(run(alone, "Neg", {.threads = 1}) == Floats{-3, -4, -5});
   CHECK(sim_device::copies > 0);
+}
+
+TEST_CASE("a body goes on after it has returned, and what it hands on is a value of its own") {
+  Graph body;
+  body.AddInput("v", DType::kFloat32, {2});
+  body.AddConstant("seven", Tensor::From<float>({2}, {7, 7}));
+  body.AddNode(DoubleLater("v", "d"));
+  body.AddOutput("d").AddOutput("v").AddOutput("seven");
+  Graph g;
+  g.AddInput("x", DType::kFloat32, {2});
+  g.AddNode(OperatorDef("Subgraph", {"x"}, {"p", "q", "r"}).Subgraph("body", MakeSubgraph(body)));
+  for (const char* output : {"p", "q", "r"}) {
+    g.AddNode(OperatorDef("AddOneOver", {output}, {output}));
+    g.AddOutput(output);
+  }
+  for (const int threads : {1, 2}) {
+    Executor exec(Compile(g, {.threads = threads}));
+    const Tensor x = Tensor::From<float>({2}, {1, 2});
+    for (int run = 0; run < 3; ++run) {
+      const auto out = exec.Run({{"x", x}});
+      CHECK(FloatsOf(out.at("p")) == Floats{3, 5});
+      CHECK(FloatsOf(out.at("q")) == Floats{2, 3});
+      CHECK(FloatsOf(out.at("r")) == Floats{8, 8});
+      CHECK(FloatsOf(x) == Floats{1, 2});
+    }
+  }
 }
 
 TEST_CASE("a symbol of the body is not one of the graph around it") {

@@ -2,6 +2,7 @@
 #ifndef OPKIT_OPS_SUPPORT_BODY_OPERATOR_HPP_
 #define OPKIT_OPS_SUPPORT_BODY_OPERATOR_HPP_
 
+#include "opkit/device/copy.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/node_bodies.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
@@ -69,15 +70,23 @@ class BodyOperator : public StandardOperator, public RunsBodies {
     for (size_t i = 0; i < body.inputs.size(); ++i)
       inputs.push_back({body.graph->inputs()[i].name, Input(body.inputs[i])});
     ReleaseOutputs();
-    const NamedTensors outputs = ExecutorOf(number).Run(inputs);
+    Executor& executor = ExecutorOf(number);
+    const NamedTensors outputs = executor.Run(inputs);
     int o = 0;
     for (const NamedTensor& output : outputs) {
-      if (HasOutput(o)) {
+      const bool is_made = executor.plan().graph().Producer(output.name) >= 0;
+      if (HasOutput(o) && (!is_made || !IsHere(output.tensor))) {
+        // Its own input or constant must outlast a node that rewrites the output.
+        Copy(output.tensor, Output(o));
+      } else if (HasOutput(o)) {
         handed_out_[detail::Index(o)] = output.tensor.storage().get();
         SetOutputTensor(o, output.tensor);
       }
       ++o;
     }
+  }
+  bool IsHere(const Tensor& tensor) const {
+    return MemoryDevice(tensor.device()) == MemoryDevice(device());
   }
   // Runs one node after the other on this thread, and kernels on its pool: a graph inside a node is
   // usually small.
@@ -86,7 +95,7 @@ class BodyOperator : public StandardOperator, public RunsBodies {
     if (!executor) {
       PlanOptions options;
       options.threads = ThreadPool::Current().threads();
-      options.mode = ReplayMode::kWalk;
+      options.deterministic = true;
       executor.emplace(Compile(*bodies_[detail::Index(number)].graph, options));
     }
     return *executor;
