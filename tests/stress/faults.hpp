@@ -16,10 +16,13 @@
 // The program's only way to say that the toolkit is wrong: the seed that shows it, and what it is.
 inline std::atomic<uint64_t> g_seed{0};
 inline std::atomic<const char*> g_doing{"nothing"};
+inline std::string g_details;  // of the program that runs, set while it has no threads
 inline void Require(bool condition, const std::string& what) {
   if (condition) return;
-  std::fprintf(stderr, "stress: %s: %s\nit is shown again by: stress --programs 1 --seed %llu\n",
-               g_doing.load(), what.c_str(), static_cast<unsigned long long>(g_seed.load()));
+  std::fprintf(stderr,
+               "%s\nstress: %s: %s\nit is shown again by: stress --programs 1 --seed %llu\n",
+               g_details.c_str(), g_doing.load(), what.c_str(),
+               static_cast<unsigned long long>(g_seed.load()));
   std::abort();
 }
 

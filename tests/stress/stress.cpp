@@ -13,6 +13,7 @@
 
 #include "engine_programs.hpp"
 #include "graph_programs.hpp"
+#include "mixed_programs.hpp"
 #include "support/thread_sanitizer.hpp"
 
 namespace {
@@ -52,9 +53,10 @@ class HangWatch {
 
 void RunProgram(uint64_t seed, int most_threads) {
   g_seed = seed;
+  g_details.clear();
   Random random(seed);
   const int size = 50 << random.Below(6);
-  switch (random.Below(4)) {
+  switch (random.Below(5)) {
     case 0:
       g_doing = "an engine and its serial model";
       return engine_programs::ModelProgram(random, size).Run(most_threads);
@@ -64,6 +66,11 @@ void RunProgram(uint64_t seed, int most_threads) {
     case 2:
       g_doing = "operators called by name";
       return graph_programs::InvokeProgram(random, size).Run(most_threads);
+    case 3:
+      g_doing = "mixed graphs";
+      for (int graph = 0; graph < size / 50; ++graph)
+        mixed_programs::MixedProgram(Random(random.Next())).Run(most_threads);
+      return;
     default:
       g_doing = "executors";
       return graph_programs::ExecutorProgram(random).Run(most_threads);
@@ -102,6 +109,7 @@ int main(int argc, char** argv) {
   if (operators + programs + minutes == 0) operators = 1'000'000;
   auto& allocator = *new FaultyAllocator;  // outlives every tensor
   opkit::SetAllocator(opkit::DeviceType::kCPU, &allocator);
+  mixed_ops::AddDevice();
   const HangWatch watch(minutes > 0);
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(minutes);
   uint64_t ran = 0;
