@@ -2,16 +2,21 @@
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <climits>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
+#include "opkit/profile/counters.hpp"
 #include "opkit/profile/profiler.hpp"
+#include "support/awkward.hpp"
 #include "support/sanitizers.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/text.hpp"
@@ -96,6 +101,38 @@ TEST_CASE("threads that crash at once leave one whole trace") {
     CHECK(WIFSIGNALED(status));
     CHECK(IsWholeTrace(path));
     CHECK(Count(ReadFile(path), "\"name\":\"thread\"") == count);
+  }
+}
+
+TEST_CASE("a crash while other threads record leaves valid JSON, whatever the names") {
+  const TemporaryFolder folder;
+  for (int count = 1; count <= 8; ++count) {
+    CAPTURE(count);
+    const std::string path = folder / ("trace" + std::to_string(count));
+    const int status = StatusOfChild(path, [&] {
+      std::atomic<int> ready{0};
+      std::vector<std::thread> threads;
+      for (int i = 0; i < count; ++i)
+        threads.emplace_back([&] {
+          for (const auto& [name, utf8] : AwkwardNames()) const ProfileScope scope(name);
+          for (const double number : AwkwardNumbers()) ProfileCount("number", number);
+          ++ready;
+          for (int i = 0; i < 1000; ++i) const ProfileScope scope("records");
+          pause();
+        });
+      while (ready < count) {
+      }
+      static volatile uintptr_t address = 0x128;
+      *reinterpret_cast<volatile int*>(address) = 1;
+    });
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGSEGV);
+    CHECK(IsWholeTrace(path));
+    std::map<std::string, int> found;
+    const auto json = nlohmann::json::parse(ReadFile(path));
+    for (const auto& event : json.at("traceEvents")) ++found[event.at("name").get<std::string>()];
+    for (const auto& [name, utf8] : AwkwardNames())
+      if (!name.empty()) CHECK(found[utf8] >= count);
   }
 }
 

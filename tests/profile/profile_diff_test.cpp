@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "support/awkward.hpp"
 #include "support/error_of.hpp"
 #include "support/text.hpp"
 
@@ -131,6 +133,29 @@ TEST_CASE("a difference as text and as JSON") {
   CHECK(json["rows"][0]["verdict"] == "slower");
   CHECK(json["rows"][0]["median_after_ns"] == 2004);
   CHECK(json["rows"][1]["runs_after"] == 0);
+}
+
+TEST_CASE("a difference of any names and numbers is valid JSON") {
+  std::vector<NamedTimes> before, after;
+  for (const auto& [name, utf8] : AwkwardNames()) {
+    before.push_back({name, {1, 2, 3}});
+    after.push_back({name, {2}});
+  }
+  for (const double number : AwkwardNumbers()) {
+    CAPTURE(number);
+    if (!std::isfinite(number)) continue;  // refused
+    after[0].times = {number};
+    after[1].times = before[1].times = {number, 1, number};
+    const ProfileDiff diff = CompareTimes(before, after);
+    CHECK(!ToString(diff).empty());
+    const auto json = nlohmann::json::parse(ToJson(diff));
+    std::vector<std::string> found, expected;
+    for (const auto& row : json["rows"]) found.push_back(row["name"]);
+    for (const AwkwardName& name : AwkwardNames()) expected.push_back(name.utf8);
+    std::ranges::sort(found);
+    std::ranges::sort(expected);
+    CHECK(found == expected);
+  }
 }
 
 }  // namespace profile_diff_test
