@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "opkit/graph/executor.hpp"
+#include "support/awkward.hpp"
 #include "support/check_fails.hpp"
 #include "support/layouts.hpp"
 #include "support/tensors.hpp"
@@ -99,6 +102,13 @@ TEST_CASE("a plan tells its selection, whose text gives it back") {
   const Selection odd{{{"a\tb\\\nc", "one", -1, "O p"}}};
   CHECK(ParseSelection(ToString(odd)).nodes[0].node == "a\tb\\\nc");
   CHECK(ParseSelection("").nodes.empty());
+  for (const auto& [name, utf8] : AwkwardNames()) {
+    CAPTURE(name);
+    if (name.empty()) continue;
+    const Selection of_name{{{name, name, -1, name, name}}};
+    CHECK(ParseSelection(ToString(of_name)).nodes[0].node == name);
+    CHECK(ToString(ParseSelection(ToString(of_name))) == ToString(of_name));
+  }
 }
 
 TEST_CASE("a text that is no selection is refused with its line") {
@@ -223,6 +233,27 @@ TEST_CASE("an explanation has every candidate with what became of it, and the co
   CHECK(json.ends_with(
       "\"converters\": 2, \"converted_bytes\": 64, \"copies\": 0, \"copied_bytes\": 0, "
       "\"converted_constants\": 0}"));
+}
+
+TEST_CASE("an explanation of a graph of any names is valid JSON") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {4});
+  std::string last = "X";
+  std::vector<std::string> expected;
+  for (const auto& [name, utf8] : AwkwardNames()) {
+    if (name.empty()) continue;
+    graph.AddNode(OperatorDef("InLayouts", {last}, {name}).Name(name));
+    expected.push_back(utf8);
+    last = name;
+  }
+  graph.AddOutput(last);
+  const Explanation explanation = Compile(graph).Explain();
+  const auto json = nlohmann::json::parse(ToJson(explanation));
+  REQUIRE(json["nodes"].size() == expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    CHECK(json["nodes"][i]["name"] == expected[i]);
+    CHECK(Contains(json["nodes"][i]["text"].get<std::string>(), "'" + expected[i] + "'"));
+  }
 }
 
 }  // namespace selection_test

@@ -1,8 +1,11 @@
 // Partition and Compile with partitioners: options, order, answers that are wrong, the report.
 #include "opkit/graph/partition/partition.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include "graph/partition/partition_graphs.hpp"
 #include "opkit/partition.hpp"
+#include "support/awkward.hpp"
 #include "support/sanitizers.hpp"
 #include "support/tensors.hpp"
 
@@ -426,6 +429,36 @@ TEST_CASE("the report tells who took each node, or why not, and what crosses the
   CHECK(Contains(dot, "subgraph cluster_g0 {"));
   CHECK(Contains(dot, "label=\"chosen\\nRunBody0\""));
   CHECK(Contains(dot, "  n2; n3; n5;\n"));
+}
+
+TEST_CASE("a report of any names and reasons is valid JSON") {
+  Graph graph = WithInputs({"X"});
+  std::string last = "X";
+  std::vector<std::string> expected;
+  for (const auto& [name, utf8] : AwkwardNames()) {
+    if (name.empty()) continue;
+    graph.AddNode(OperatorDef("Relu", {last}, {name}).Name(name));
+    expected.push_back(utf8);
+    last = name;
+  }
+  graph.AddOutput(last);
+  const auto refuse = [](const PartitionView& view, PartitionAnswer& answer) {
+    for (const PartitionNode& node : view.nodes())
+      if (node.index() % 2) answer.Refuse(node, node.name());
+    answer.Take(2);
+  };
+  const ChoiceScope choice({refuse, {}});
+  PartitionReport report;
+  Partition(graph, "chosen", {}, &report);
+  CHECK(!report.ToText().empty());
+  const auto json = nlohmann::json::parse(report.ToJson());
+  REQUIRE(json["nodes"].size() == expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    CHECK(json["nodes"][i]["name"] == expected[i]);
+    if (i % 2) CHECK(json["nodes"][i]["refused"]["chosen"] == expected[i]);
+  }
+  CHECK(json["subgraphs"][0]["inputs"][0] == expected[1]);
+  CHECK(json["subgraphs"][0]["outputs"][0] == expected[2]);
 }
 
 TEST_CASE("open extents are shown as symbols, and do not count as bytes") {
