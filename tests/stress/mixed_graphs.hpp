@@ -53,6 +53,9 @@ class GraphMaker {
     Fill();
     const int outputs = random_.Between(1, 5);
     for (int i = 0; i < outputs; ++i) AddOutput(values_[Any()].name);
+    for (const Value& value : values_)
+      if (value.is_viewed && graph_.Producer(value.name) >= 0 && random_.OneIn(3))
+        AddOutput(value.name);
     AddOutput(values_.back().name);
     return std::move(graph_);
   }
@@ -117,8 +120,9 @@ class GraphMaker {
     const int kind = random_.Below(12);
     if (kind == 0 && options_.depth > 0) return AddIf();
     if (kind == 1 && options_.depth > 0) return random_.OneIn(2) ? AddIf() : AddSubgraph();
-    if (kind == 2) return AddView(random_.OneIn(2) ? "MixedView" : "Identity", Any());
-    if (kind == 3) return AddTurn(Any());
+    const size_t viewed = random_.OneIn(2) ? Any() : size_t{0};
+    if (kind == 2) return AddView(random_.OneIn(3) ? "Identity" : "MixedView", viewed);
+    if (kind == 3) return AddTurn(viewed);
     if (kind <= 5 && options_.rewrites && AddRewrite()) return;
     AddMixed(kind == 6 ? "MixedSplit" : "MixedSum", Any());
   }

@@ -103,7 +103,7 @@ TEST_CASE("a view with strides that an operator has made is copied to a device")
   graph.AddInput("X", DType::kFloat32, {2, 2});
   graph.AddNode(OperatorDef("TurnHere", {"X"}, {"V"}));
   graph.AddNode(OperatorDef("AddOneThere", {"V"}, {"Y"}).Device(kOnSim));
-  graph.AddOutput("Y");
+  graph.AddOutput("Y").AddOutput("V");  // which has no place in the arena
   Executor executor(Compile(graph, {.threads = 1}));
   for (int run = 0; run < 2; ++run) {
     Tensor y;
