@@ -117,7 +117,7 @@ class MixedRuns {
     for (const GraphInput& input : graph_.inputs()) Give(input.name);
     Evaluate(graph_, scope_);
     for (const std::string& output : graph_.outputs())
-      if (random_.OneIn(3)) BindOutput(output);
+      if (random_.OneIn(2)) BindOutput(output);
     const bool ran = DoneOrRefused(mixed_, [&] { RunOnce(); });
     CheckGiven(ran);
     CheckHeld();
