@@ -137,6 +137,23 @@ TEST_CASE("what something else sees, or was chosen, is not taken in") {
                      Add("T", "A", "Y")})) == "A T T Y ");
 }
 
+TEST_CASE("the first of a chain may wait for a node by name, and a node for the last") {
+  const Plan plan =
+      Compile(Begin({Scale("X", "S", 1).Name("before"), Tripling("X", "A").ControlInput("before"),
+                     Tripling("A", "Y").Name("last"), Relu("S", "Z").ControlInput("last")},
+                    {"Y", "Z"}),
+              {.threads = 1});
+  CHECK(StepsOf(plan) == "S Y Z ");
+  const Graph& fused = plan.state()->GetLatest()->view().graph();
+  CHECK(fused.node(1).control_inputs() == std::vector<std::string>{"before"});
+  CHECK(fused.node(1).name() == "last");
+  CHECK(Run(plan) == Floats{9, 18, 27});
+  CHECK(StepsOf(Compile(Begin({Scale("X", "S", 1).Name("before"), Tripling("X", "A"),
+                               Tripling("A", "Y").ControlInput("before")},
+                              {"Y", "S"}),
+                        {.threads = 1})) == "S A Y ");
+}
+
 TEST_CASE("a constant that is read converted alone is released where nodes were fused, too") {
   const Allocator& allocator = GetAllocator(DeviceType::kCPU);
   const int64_t before = allocator.live_bytes();

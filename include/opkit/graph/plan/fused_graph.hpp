@@ -24,8 +24,8 @@ class FusedGraph {
   }
   // Null where nothing is fused. `types` has the layouts that the choices give the values of
   // `view`. A node is not taken in where something else reads what is between the two, or the graph
-  // returns it, or a node rewrites a value of either, or one waits for others or is waited for by
-  // name; where they run on two devices; where the next node is `forced` to, or
+  // returns it, or a node rewrites a value of either, or the first is waited for by name, or the
+  // next waits so for others; where they run on two devices; where the next node is `forced` to, or
   // requires, another backend. Errors: what a kernel's Fuse throws.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
                                           const std::vector<NodeChoice>& choices,

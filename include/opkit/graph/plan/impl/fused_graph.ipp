@@ -35,19 +35,19 @@ struct FusedGraph::Builder {
     }
   }
 
-  // Whether the nodes' values and names tie them to nothing else than what a chain knows of.
+  // Whether the node's values tie it to nothing else than what a chain knows of.
   bool IsFree(int node) const {
     const OperatorDef& def = view.graph().node(node);
-    if (IsWaitedFor(def, control) || !def.control_inputs().empty()) return false;
     for (const auto values : {view.inputs(node), view.outputs(node)})
       for (const int value : values)
         if (value >= 0 && view.IsRewritten(value)) return false;
     return def.outputs().size() == 1 && !def.outputs()[0].empty();
   }
   // The node that alone reads what the chain makes, and may be taken in; -1 where there is none.
+  // The first of a chain may wait for others by name, and the last may be waited for.
   int NextOf(const Chain& chain) const {
     const int last = chain.parts.back();
-    if (!IsFree(last)) return -1;
+    if (!IsFree(last) || IsWaitedFor(view.graph().node(last), control)) return -1;
     const int value = view.outputs(last)[0];
     if (view.IsOutput(value) || view.consumers(value).size() != 1) return -1;
     const int next = view.consumers(value)[0];
@@ -56,7 +56,7 @@ struct FusedGraph::Builder {
     const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
     const bool is_chosen = (chosen && chosen->backend != backend) ||
                            (def.requires_engine() && def.engine() != backend);
-    if (!IsFree(next) || is_part[Index(next)] || is_chosen ||
+    if (!IsFree(next) || !def.control_inputs().empty() || is_part[Index(next)] || is_chosen ||
         choices[Index(next)].device != chain.choice.device ||
         std::ranges::count(view.inputs(next), value) != 1)
       return -1;
@@ -87,7 +87,11 @@ struct FusedGraph::Builder {
     if (!kernel) return false;
     CheckConfig(*kernel, made->def, made->config);
     OPKIT_ASSERT(made->def.outputs() == reader.outputs());
+    std::vector<std::string> waits_for = chain.def.control_inputs();
     chain.def = std::move(made->def);
+    if (chain.def.control_inputs() != waits_for)
+      chain.def.mutable_control_inputs() = std::move(waits_for);
+    if (IsWaitedFor(reader, control)) chain.def.Name(reader.name());
     chain.choice.kernel = kernel;
     chain.choice.config = std::move(made->config);
     chain.choice.owner = kernel->owner;
