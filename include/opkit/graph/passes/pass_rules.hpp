@@ -36,6 +36,17 @@ inline bool HasEffect(const OperatorDef& def) {
   return false;
 }
 
+// Whether the node gives the same whenever it runs, so that it may run again, or not at all where
+// an equal one has run. A rewritten value differs before and after.
+inline bool IsRepeatable(const GraphView& view, int node) {
+  const OperatorDef& def = view.graph().node(node);
+  if (HasEffect(def) || RewritesInputs(def)) return false;
+  for (const auto values : {view.inputs(node), view.outputs(node)})
+    for (const int value : values)
+      if (value >= 0 && view.IsRewritten(value)) return false;
+  return true;
+}
+
 // The node names that control inputs mention.
 inline NameIndex ControlNames(const Graph& graph) {
   NameIndex names;

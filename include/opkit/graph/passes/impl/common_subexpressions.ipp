@@ -23,7 +23,7 @@ class SubexpressionMerger {
     MergeConstants();
     Candidates known;
     for (const int node : view_.order()) {
-      if (!IsPure(node)) continue;
+      if (IsWaitedFor(graph.node(node), control_) || !IsRepeatable(view_, node)) continue;
       const int first =
           known.FindOrAdd(Key(node), node, [&](int other) { return IsSame(other, node); });
       if (first != node) Merge(first, node);
@@ -93,15 +93,6 @@ class SubexpressionMerger {
                       Index((std::min)(tensor.nbytes(), int64_t{256})));
   }
 
-  // A rewritten value differs before and after, so one node cannot stand for both.
-  bool IsPure(int node) const {
-    const OperatorDef& def = graph_.node(node);
-    if (IsWaitedFor(def, control_) || HasEffect(def) || RewritesInputs(def)) return false;
-    for (const auto values : {view_.inputs(node), view_.outputs(node)})
-      for (const int value : values)
-        if (value >= 0 && view_.IsRewritten(value)) return false;
-    return true;
-  }
   std::string Key(int node) const {
     std::string key = graph_.node(node).type();
     for (const int value : view_.inputs(node))
