@@ -1,0 +1,602 @@
+// Greedy rematerialization: the live bytes of a run, the candidates at its peak, their ratings.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "opkit/base/algorithm.hpp"
+#include "opkit/base/error.hpp"
+#include "opkit/graph/memory/recompute.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Throws for a problem that is none. Returns, by value, the step that makes it; -1: none.
+inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
+  const size_t values = problem.bytes.size();
+  if (problem.kept.size() != values)
+    Throw(ErrorCode::kInvalidArgument, "expected `kept` of each of the ", values,
+          " values, found it of ", problem.kept.size());
+  for (size_t v = 0; v < values; ++v)
+    if (problem.bytes[v] < 0)
+      Throw(ErrorCode::kInvalidArgument, "value ", v, " has ", problem.bytes[v],
+            " bytes: expected 0 or more");
+  std::vector<int> maker(values, -1);
+  for (size_t s = 0; s < problem.steps.size(); ++s)
+    for (const int value : problem.steps[s].outputs) {
+      if (value < 0 || Index(value) >= values)
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value, ", expected one of ",
+              values);
+      if (maker[Index(value)] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ",
+              maker[Index(value)], " and by step ", s);
+      maker[Index(value)] = static_cast<int>(s);
+    }
+  for (size_t s = 0; s < problem.steps.size(); ++s) {
+    const RecomputeProblem::Step& step = problem.steps[s];
+    for (const int value : step.inputs) {
+      if (value < 0 || Index(value) >= values)
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", expected one of ",
+              values);
+      if (maker[Index(value)] >= static_cast<int>(s))
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which step ",
+              maker[Index(value)], " makes after that");
+    }
+    for (const auto& [input, output] : step.in_place)
+      if (input < 0 || Index(input) >= step.inputs.size() || output < 0 ||
+          Index(output) >= step.outputs.size())
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " has the in-place pair ", input, ", ",
+              output, ", expected one of its ", step.inputs.size(), " inputs and one of its ",
+              StrCat(step.outputs.size(), " outputs"));
+    if (!(step.cost >= 0) || step.scratch_bytes < 0)
+      Throw(ErrorCode::kInvalidArgument, "step ", s, " has the cost ", step.cost, " and ",
+            step.scratch_bytes, " bytes of scratch: expected 0 or more");
+  }
+  return maker;
+}
+
+class Recomputer {
+ public:
+  Recomputer(const RecomputeProblem& problem, int64_t target)
+      : problem_(problem), target_(target), turns_of_(problem.steps.size()) {
+    const std::vector<int> maker = CheckRecomputeProblem(problem);
+    std::vector<char> is_read(problem.steps.size(), 0);
+    for (size_t s = 0; s < problem.steps.size(); ++s) {
+      Turn turn{static_cast<int>(s), {}};
+      std::vector<int>& made_as = made_as_.emplace_back();
+      for (const int value : StepAt(turn.step).inputs) {
+        const int from = maker[Index(value)];
+        turn.makers.push_back(from);
+        made_as.push_back(-1);
+        if (from < 0) continue;
+        is_read[Index(from)] = 1;
+        const std::vector<int>& outputs = StepAt(from).outputs;
+        made_as.back() =
+            static_cast<int>(std::find(outputs.begin(), outputs.end(), value) - outputs.begin());
+      }
+      order_.push_back(AddTurn(std::move(turn)));
+      given_cost_ += StepAt(static_cast<int>(s)).cost;
+    }
+    for (size_t s = 0; s < problem.steps.size(); ++s) {
+      bool is_kept = false;
+      for (const int value : problem.steps[s].outputs) is_kept |= problem.kept[Index(value)] != 0;
+      droppable_.push_back(is_read[s] && !is_kept && problem.steps[s].repeatable);
+    }
+    Measure();
+    result_.given_bytes = peak_;
+    result_.given_cost = given_cost_;
+    for (size_t s = 0; s < problem.steps.size(); ++s)
+      result_.least_bytes = (std::max)(result_.least_bytes, OwnBytes(static_cast<int>(s)));
+  }
+
+  RecomputedRun Run() && {
+    const size_t most_turns = 64 + 4 * problem_.steps.size();
+    bool lowered = false;
+    while (peak_ > target_ && turns_.size() < most_turns && Improve()) lowered = true;
+    if (lowered && peak_ <= target_) Prune();
+    result_.peak_bytes = peak_;
+    std::vector<char> has_run(problem_.steps.size(), 0);
+    for (const int number : order_) {
+      const Turn& turn = turns_[Index(number)];
+      RecomputedRun::Step& step = result_.steps.emplace_back();
+      step.step = turn.step;
+      for (const int maker : turn.makers)
+        step.makers.push_back(maker < 0 ? -1 : place_[Index(maker)]);
+      step.again = std::exchange(has_run[Index(turn.step)], 1) != 0;
+      step.moved = turn.moved;
+      if (step.again) result_.added_cost += StepAt(turn.step).cost;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // One of the times that a step runs.
+  struct Turn {
+    int step;
+    std::vector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
+    bool moved = false;
+  };
+  // A turn that is to run just before the reader of a candidate.
+  struct NewTurn {
+    int step;
+    int turn;                 // that is moved here; -1: the step runs again
+    std::vector<int> makers;  // as in Turn; -2 - i for the new turn i
+  };
+  // What becomes of values that a new turn reads and that are gone by then. Those that take no
+  // place above the target are kept in any case.
+  enum class Missing {
+    kMoved,  // a later turn that makes the value runs here already; where there is none, as kAgain
+    kAgain,  // their steps run again, for this alone
+    kKept,
+  };
+  struct Change {
+    int begin, end;  // places
+    int64_t bytes;
+  };
+  // A turn whose values are not kept over the peak, but made again at `place`.
+  struct Candidate {
+    int turn;
+    int place;
+    double most;  // that the gain for the cost can be
+  };
+  struct Rating {
+    Candidate of;
+    std::vector<NewTurn> made = {};
+    std::vector<Change> changes = {};
+    std::vector<std::pair<int, int>> extended = {};  // turns and outputs that live on to the place
+    int64_t extended_bytes = 0;
+    double gain = 0, cost = 0;
+    bool above = false;  // it takes another place above the target
+  };
+
+  const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[Index(step)]; }
+  const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[Index(turn)].step); }
+  int64_t BytesOf(int value) const { return problem_.bytes[Index(value)]; }
+  // Whether an output is read after the run: of the turn that was given alone.
+  bool IsKept(int turn, size_t output) const {
+    return Index(turn) < problem_.steps.size() &&
+           problem_.kept[Index(StepOf(turn).outputs[output])] != 0;
+  }
+  size_t Slot(int turn, size_t output) const { return first_slot_[Index(turn)] + output; }
+  int PlaceOf(int turn) const { return place_[Index(turn)]; }
+  int end() const { return static_cast<int>(order_.size()); }
+
+  int AddTurn(Turn turn) {
+    const int number = static_cast<int>(turns_.size());
+    turns_of_[Index(turn.step)].push_back(number);
+    first_slot_.push_back(slots_);
+    slots_ += StepAt(turn.step).outputs.size();
+    turns_.push_back(std::move(turn));
+    return number;
+  }
+  // What the step needs while it runs, at least.
+  int64_t OwnBytes(int number) const {
+    const RecomputeProblem::Step& step = StepAt(number);
+    int64_t bytes = step.scratch_bytes;
+    std::vector<char> taken;  // by input; those that are there from the start take nothing
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      taken.push_back(made_as_[Index(number)][i] < 0);
+      if (!taken.back()) bytes += BytesOf(step.inputs[i]);
+    }
+    for (size_t o = 0; o < step.outputs.size(); ++o) {
+      const int64_t made = BytesOf(step.outputs[o]);
+      bytes += made;
+      for (const auto& [input, output] : step.in_place) {
+        const auto i = Index(input);
+        if (Index(output) != o || taken[i] || made > BytesOf(step.inputs[i])) continue;
+        taken[i] = 1;
+        bytes -= made;
+        break;
+      }
+    }
+    return bytes;
+  }
+
+  // The lives of values in the order as it is.
+
+  void Measure() {
+    place_.assign(turns_.size(), -1);
+    last_use_.assign(slots_, -1);
+    granted_.assign(slots_, 0);
+    for (int at = 0; at < end(); ++at) place_[Index(order_[Index(at)])] = at;
+    for (int at = 0; at < end(); ++at) {
+      const Turn& turn = turns_[Index(order_[Index(at)])];
+      for (size_t i = 0; i < turn.makers.size(); ++i)
+        if (turn.makers[i] >= 0) last_use_[SlotRead(turn, i)] = at;
+    }
+    live_.assign(order_.size() + 1, 0);
+    across_.assign(order_.size(), 0);
+    for (const int turn : order_)
+      for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o) {
+        live_[Index(PlaceOf(turn))] += BytesOf(StepOf(turn).outputs[o]);
+        live_[Index(LastPlace(turn, o)) + 1] -= BytesOf(StepOf(turn).outputs[o]);
+      }
+    for (size_t at = 1; at < live_.size(); ++at) live_[at] += live_[at - 1];
+    live_.pop_back();
+    for (int at = 0; at < end(); ++at) {
+      const RecomputeProblem::Step& step = StepOf(order_[Index(at)]);
+      across_[Index(at)] = live_[Index(at)];
+      for (const int value : step.outputs) across_[Index(at)] -= BytesOf(value);
+      live_[Index(at)] += step.scratch_bytes - Grant(at);
+    }
+    peak_ = 0;
+    peak_at_ = -1;
+    above_.assign(1, 0);
+    for (int at = 0; at < end(); ++at) {
+      above_.push_back(above_.back() + (live_[Index(at)] > target_));
+      if (live_[Index(at)] > peak_) peak_ = live_[Index(at)], peak_at_ = at;
+    }
+  }
+  size_t SlotRead(const Turn& turn, size_t input) const {
+    return Slot(turn.makers[input], Index(made_as_[Index(turn.step)][input]));
+  }
+  // The last place at which the value is live.
+  int LastPlace(int turn, size_t output) const {
+    if (IsKept(turn, output)) return end() - 1;
+    return (std::max)(PlaceOf(turn), last_use_[Slot(turn, output)]);
+  }
+  // The bytes that outputs take over at a place.
+  int64_t Grant(int at) {
+    const Turn& turn = turns_[Index(order_[Index(at)])];
+    const RecomputeProblem::Step& step = StepAt(turn.step);
+    std::vector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
+    int64_t sum = 0;
+    for (const auto& [i, o] : step.in_place) {
+      const int value = step.inputs[Index(i)];
+      const int64_t bytes = BytesOf(step.outputs[Index(o)]);
+      const int maker = turn.makers[Index(i)];
+      if (maker < 0 || bytes > BytesOf(value)) continue;
+      const size_t output = Index(made_as_[Index(turn.step)][Index(i)]), slot = Slot(maker, output);
+      if (IsKept(maker, output)) continue;
+      if (last_use_[slot] != at || granted_[slot] > 0 || given[Index(o)]) continue;
+      given[Index(o)] = 1;
+      sum += granted_[slot] = bytes;
+    }
+    return sum;
+  }
+
+  // Candidates.
+
+  // Makes the best of what lowers the peak. False where nothing does.
+  bool Improve() {
+    std::vector<Candidate> candidates = FindCandidates();
+    const auto less = [](const Candidate& a, const Candidate& b) {
+      return a.most != b.most ? a.most < b.most : a.turn > b.turn;
+    };
+    std::make_heap(candidates.begin(), candidates.end(), less);
+    // What takes no other place above the target goes before what does.
+    std::optional<Rating> best;
+    for (; !candidates.empty(); candidates.pop_back()) {
+      if (best && !best->above && candidates.front().most <= Ratio(*best)) break;
+      std::pop_heap(candidates.begin(), candidates.end(), less);
+      for (const Missing missing : {Missing::kMoved, Missing::kKept, Missing::kAgain}) {
+        Rating one{candidates.back()};
+        if (Build(one, missing) && Rate(one) && (!best || IsBetter(one, *best)))
+          best = std::move(one);
+      }
+    }
+    if (!best) return false;
+    Apply(*best);
+    return true;
+  }
+  static double Ratio(const Rating& one) {
+    return one.cost > 0 ? one.gain / one.cost : (std::numeric_limits<double>::max)();
+  }
+  static bool IsBetter(const Rating& one, const Rating& other) {
+    if (one.above != other.above) return other.above;
+    const double a = Ratio(one), b = Ratio(other);
+    return a != b ? a > b : one.gain > other.gain;
+  }
+
+  // The turns before the peak whose values are live over it and untouched by it.
+  std::vector<Candidate> FindCandidates() {
+    last_touch_.assign(slots_, -1);
+    next_use_.assign(slots_, -1);
+    for (int at = 0; at < end(); ++at) {
+      const int number = order_[Index(at)];
+      const Turn& turn = turns_[Index(number)];
+      for (size_t o = 0; at <= peak_at_ && o < StepAt(turn.step).outputs.size(); ++o)
+        last_touch_[Slot(number, o)] = at;
+      for (size_t i = 0; i < turn.makers.size(); ++i) {
+        if (turn.makers[i] < 0) continue;
+        const size_t slot = SlotRead(turn, i);
+        if (at <= peak_at_)
+          last_touch_[slot] = at;
+        else if (next_use_[slot] < 0)
+          next_use_[slot] = at;
+      }
+    }
+    std::vector<Candidate> found;
+    for (int at = 0; at < peak_at_; ++at) {
+      Candidate one{order_[Index(at)], end(), 0};
+      const RecomputeProblem::Step& step = StepOf(one.turn);
+      if (!step.repeatable) continue;
+      for (size_t o = 0; o < step.outputs.size(); ++o)
+        if (const int use = next_use_[Slot(one.turn, o)]; use >= 0 && !IsKept(one.turn, o))
+          one.place = (std::min)(one.place, use);
+      if (one.place == end()) continue;
+      bool lowers = false;
+      for (size_t o = 0; o < step.outputs.size(); ++o) {
+        if (!IsFreed(one.turn, o)) continue;
+        const int touch = last_touch_[Slot(one.turn, o)];
+        lowers |= touch < peak_at_;
+        one.most += static_cast<double>(BytesOf(step.outputs[o])) *
+                    (above_[Index(one.place)] - above_[Index(touch) + 1]);
+      }
+      if (!lowers) continue;
+      const double cost = CostWithout(one.turn) + step.cost;
+      one.most = cost > 0 ? one.most / cost : (std::numeric_limits<double>::max)();
+      found.push_back(one);
+    }
+    return found;
+  }
+  // Whether an output takes bytes that need not be kept until it is used after the peak.
+  bool IsFreed(int turn, size_t output) const {
+    return BytesOf(StepOf(turn).outputs[output]) > 0 && next_use_[Slot(turn, output)] >= 0 &&
+           !IsKept(turn, output);
+  }
+  // What it costs that the turn's readers after the peak do without it: less than nothing where
+  // there are no others.
+  double CostWithout(int turn) const {
+    const RecomputeProblem::Step& step = StepOf(turn);
+    if (!droppable_[Index(turns_[Index(turn)].step)]) return 0;
+    for (size_t o = 0; o < step.outputs.size(); ++o)
+      if (last_touch_[Slot(turn, o)] > PlaceOf(turn)) return 0;
+    return -step.cost;
+  }
+
+  // Finds what must run before the candidate's place.
+  bool Build(Rating& one, Missing missing) const {
+    const int turn = one.of.turn;
+    for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o)
+      if (IsFreed(turn, o))
+        one.changes.push_back(
+            {last_touch_[Slot(turn, o)] + 1, one.of.place, -BytesOf(StepOf(turn).outputs[o])});
+    one.cost = CostWithout(turn);
+    int made = 0;
+    return Make(one, turns_[Index(turn)].step, -1, missing, &made);
+  }
+  bool Make(Rating& one, int step, int moved, Missing missing, int* made) const {
+    constexpr size_t kMostMade = 64;
+    NewTurn turn{step, moved, {}};
+    for (size_t i = 0; i < StepAt(step).inputs.size(); ++i) {
+      int maker = -1;
+      const int given = turns_[Index(turns_of_[Index(step)].front())].makers[i];
+      if (given >= 0 &&
+          !Obtain(one, turns_[Index(given)].step, Index(made_as_[Index(step)][i]), missing, &maker))
+        return false;
+      turn.makers.push_back(maker);
+    }
+    if (one.made.size() == kMostMade) return false;
+    *made = -2 - static_cast<int>(one.made.size());
+    if (moved < 0) one.cost += StepAt(step).cost;
+    one.made.push_back(std::move(turn));
+    return true;
+  }
+  // Finds a turn that makes the value and from which it is still there at the candidate's place.
+  bool Obtain(Rating& one, int step, size_t output, Missing missing, int* maker) const {
+    const int value = StepAt(step).outputs[output];
+    for (size_t i = 0; i < one.made.size(); ++i)
+      if (one.made[i].step == step) return *maker = -2 - static_cast<int>(i), true;
+    int before = -1, after = -1;  // the nearest turns
+    for (const int turn : turns_of_[Index(step)]) {
+      const int at = PlaceOf(turn);
+      if (at < 0) continue;
+      if (at >= one.of.place) {
+        if (after < 0 || at < PlaceOf(after)) after = turn;
+        continue;
+      }
+      if (LastPlace(turn, output) >= one.of.place) return *maker = turn, true;
+      if (before < 0 || LastPlace(turn, output) > LastPlace(before, output)) before = turn;
+    }
+    const bool is_free =
+        before >= 0 && (BytesOf(value) == 0 || !Raises(before, output, one.of.place));
+    if (is_free || (missing == Missing::kKept && before >= 0)) {
+      Extend(one, before, output);
+      return *maker = before, true;
+    }
+    if (after >= 0 && missing == Missing::kMoved) {
+      AddMove(one, after);
+      return Make(one, step, after, missing, maker);
+    }
+    if (StepAt(step).repeatable) return Make(one, step, -1, missing, maker);
+    if (before < 0) return false;
+    Extend(one, before, output);
+    return *maker = before, true;
+  }
+  // Whether the value's life to the place takes more above the target.
+  bool Raises(int turn, size_t output, int place) const {
+    const int64_t bytes = BytesOf(StepOf(turn).outputs[output]);
+    for (int at = LastPlace(turn, output) + 1; at < place; ++at)
+      if (live_[Index(at)] + bytes > target_) return true;
+    return false;
+  }
+  void Extend(Rating& one, int turn, size_t output) const {
+    const std::pair known(turn, static_cast<int>(output));
+    if (Contains(one.extended, known)) return;
+    one.extended.push_back(known);
+    const int64_t bytes = BytesOf(StepOf(turn).outputs[output]);
+    const int last = LastPlace(turn, output);
+    one.extended_bytes += bytes;
+    one.changes.push_back({last + 1, one.of.place, bytes});
+    if (const int64_t granted = granted_[Slot(turn, output)]; granted > 0)
+      one.changes.push_back({last, last + 1, granted});
+  }
+  // What a turn makes is live from the candidate's place on.
+  void AddMove(Rating& one, int turn) const {
+    for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o)
+      if (last_use_[Slot(turn, o)] >= 0)
+        one.changes.push_back({one.of.place, PlaceOf(turn), BytesOf(StepOf(turn).outputs[o])});
+  }
+
+  // Fills in what the candidate gains, at least. False where it gains nothing, or takes a place as
+  // high as the peak.
+  bool Rate(Rating& one) {
+    change_.resize(order_.size() + 1, 0);
+    int begin = end(), finish = 0;
+    for (const Change& change : one.changes) {
+      if (change.begin >= change.end) continue;
+      change_[Index(change.begin)] += change.bytes;
+      change_[Index(change.end)] -= change.bytes;
+      begin = (std::min)(begin, change.begin);
+      finish = (std::max)(finish, change.end);
+    }
+    const auto above = [&](int64_t bytes) {
+      return static_cast<double>((std::max)(bytes - target_, int64_t{0}));
+    };
+    bool lowers = true;
+    const auto look = [&](int64_t bytes) {
+      if (bytes <= target_) return;
+      one.above = true;
+      lowers = lowers && bytes < peak_;
+    };
+    int64_t sum = 0;
+    for (int at = begin; at < finish; ++at) {
+      sum += std::exchange(change_[Index(at)], 0);
+      const int64_t before = live_[Index(at)];
+      one.gain += above(before) - above(before + sum);
+      if (sum > 0) look(before + sum);
+    }
+    change_[Index(finish)] = 0;
+    if (!lowers) return false;
+    for (const int64_t bytes : BytesOfMade(one)) {
+      one.gain -= above(bytes);
+      look(bytes);
+    }
+    return lowers && one.gain > 0;
+  }
+  // What is live while each of the new turns runs.
+  std::vector<int64_t> BytesOfMade(const Rating& one) const {
+    const std::vector<NewTurn>& made = one.made;
+    int64_t base = across_[Index(one.of.place)] + one.extended_bytes;
+    const RecomputeProblem::Step& origin = StepOf(one.of.turn);
+    for (size_t o = 0; o < origin.outputs.size(); ++o)
+      if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
+        base -= BytesOf(origin.outputs[o]);
+    std::vector<size_t> last(made.size());  // new turn that reads what the turn makes
+    for (size_t i = 0; i < made.size(); ++i) {
+      last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
+      for (const int maker : made[i].makers)
+        if (maker <= -2 && last[Index(-2 - maker)] < i) last[Index(-2 - maker)] = i;
+    }
+    std::vector<int64_t> bytes(made.size(), base);
+    for (size_t i = 0; i < made.size(); ++i) {
+      int64_t outputs = 0;
+      for (const int value : StepAt(made[i].step).outputs) outputs += BytesOf(value);
+      bytes[i] += StepAt(made[i].step).scratch_bytes;
+      for (size_t at = i; at <= last[i] && at < made.size(); ++at) bytes[at] += outputs;
+    }
+    return bytes;
+  }
+
+  // Changes.
+
+  void Apply(const Rating& one) {
+    std::vector<int> numbers;
+    for (const NewTurn& made : one.made) {
+      Turn turn{made.step, {}, true};
+      for (const int maker : made.makers)
+        turn.makers.push_back(maker <= -2 ? numbers[Index(-2 - maker)] : maker);
+      if (made.turn < 0) {
+        numbers.push_back(AddTurn(std::move(turn)));
+        continue;
+      }
+      numbers.push_back(made.turn);
+      std::erase(order_, made.turn);  // which stood behind the place
+      turns_[Index(made.turn)] = std::move(turn);
+    }
+    for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
+      Turn& reader = turns_[Index(order_[at])];
+      for (size_t i = 0; i < reader.makers.size(); ++i)
+        if (reader.makers[i] == one.of.turn &&
+            !IsKept(one.of.turn, Index(made_as_[Index(reader.step)][i])))
+          reader.makers[i] = numbers.back();
+    }
+    order_.insert(order_.begin() + one.of.place, numbers.begin(), numbers.end());
+    DropUnused();
+    Measure();
+  }
+  // Drops turns that nothing reads any more.
+  void DropUnused() {
+    std::vector<char> is_read(turns_.size(), 0);
+    std::vector<int> left;
+    for (size_t at = order_.size(); at-- > 0;) {
+      const int number = order_[at];
+      const Turn& turn = turns_[Index(number)];
+      if (!is_read[Index(number)] && droppable_[Index(turn.step)]) continue;
+      for (const int maker : turn.makers)
+        if (maker >= 0) is_read[Index(maker)] = 1;
+      left.push_back(number);
+    }
+    order_.assign(left.rbegin(), left.rend());
+  }
+  // Drops the turns, the dearest first, that are not needed for the target: what they make is kept
+  // from the turn before them.
+  void Prune() {
+    std::vector<int> again;
+    for (const int turn : order_)
+      if (TurnBefore(turn) >= 0) again.push_back(turn);
+    StableSort(again, [&](int a, int b) { return StepOf(a).cost > StepOf(b).cost; });
+    for (const int turn : again) {
+      const int before = PlaceOf(turn) < 0 ? -1 : TurnBefore(turn);
+      if (before < 0) continue;
+      const std::vector<int> order = order_;
+      std::vector<int*> changed;
+      for (const int reader : order_)
+        for (int& maker : turns_[Index(reader)].makers)
+          if (maker == turn) changed.push_back(&maker);
+      for (int* const maker : changed) *maker = before;
+      DropUnused();
+      Measure();
+      if (peak_ <= target_) continue;
+      for (int* const maker : changed) *maker = turn;
+      order_ = order;
+      Measure();
+    }
+  }
+  // The nearest earlier turn of the same step; -1 where there is none.
+  int TurnBefore(int turn) const {
+    int before = -1;
+    for (const int other : turns_of_[Index(turns_[Index(turn)].step)])
+      if (PlaceOf(other) >= 0 && PlaceOf(other) < PlaceOf(turn) &&
+          (before < 0 || PlaceOf(other) > PlaceOf(before)))
+        before = other;
+    return before;
+  }
+
+  const RecomputeProblem& problem_;
+  const int64_t target_;
+  RecomputedRun result_;
+  std::vector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
+  std::vector<char> droppable_;             // by step: it runs for its readers alone
+  std::vector<std::vector<int>> turns_of_;  // by step
+  std::vector<Turn> turns_;
+  std::vector<int> order_;          // turns
+  std::vector<size_t> first_slot_;  // by turn; a slot is an output of a turn
+  size_t slots_ = 0;
+  double given_cost_ = 0;
+  // What Measure finds.
+  std::vector<int> place_;              // by turn, in order_; -1: not in it any more
+  std::vector<int> last_use_;           // by slot; -1: none
+  std::vector<int64_t> granted_;        // by slot: the bytes that its last reader takes over
+  std::vector<int64_t> live_, across_;  // by place: while its turn runs, and just before
+  std::vector<int> above_;              // by place: how many before it are above the target
+  int64_t peak_ = 0;
+  int peak_at_ = -1;
+  // By slot: the last touch up to the peak and the first after it; -1: none.
+  std::vector<int> last_touch_, next_use_;
+  std::vector<int64_t> change_;  // by place; what Rate adds up
+};
+
+}  // namespace detail
+
+OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes) {
+  return detail::Recomputer(problem, bytes).Run();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
