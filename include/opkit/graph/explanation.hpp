@@ -58,6 +58,8 @@ struct Explanation {
   // Constants that the plan has in another layout or on another device: Compile has made them, and
   // runs do not.
   int converted_constants = 0;
+  // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute).
+  int recomputed_nodes = 0;
 };
 
 std::string ToString(const Explanation& explanation);

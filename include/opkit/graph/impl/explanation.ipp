@@ -130,6 +130,8 @@ OPKIT_INLINE std::string ToString(const Explanation& explanation) {
                    " bytes");
   if (explanation.converted_constants > 0)
     text += StrCat("; ", explanation.converted_constants, " constants converted by Compile");
+  if (explanation.recomputed_nodes > 0)
+    text += StrCat("; ", explanation.recomputed_nodes, " nodes computed again");
   return text + "\n";
 }
 
@@ -143,6 +145,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
     all.Value("copies", explanation.copies);
     all.Value("copied_bytes", explanation.copied_bytes);
     all.Value("converted_constants", explanation.converted_constants);
+    all.Value("recomputed_nodes", explanation.recomputed_nodes);
   }
   return out;
 }

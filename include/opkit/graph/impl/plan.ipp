@@ -4,6 +4,7 @@
 
 #include "opkit/graph/plan.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/graph/plan/recomputed_graph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -64,7 +65,11 @@ OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Special
   const MemorySummary& memory = found->memory().summary();
   out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
                 " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
-                StrCat("), ", memory.inplace_values, " in place\n"));
+                StrCat("), ", memory.inplace_values, " in place"));
+  if (const PlanState::Recomputed& again = state.recomputed(); again.nodes > 0)
+    out += StrCat(", ", again.nodes, " nodes computed again for ",
+                  static_cast<int>(100 * again.share + 0.5), " % more work");
+  out += "\n";
   DescribeSteps(*found, "  ", out);
   return out;
 }
@@ -79,7 +84,12 @@ OPKIT_INLINE const Graph& Plan::graph() const { return state_->graph(); }
 OPKIT_INLINE const GraphView& Plan::view() const { return state_->view(); }
 OPKIT_INLINE int Plan::threads() const { return state_->pool().threads(); }
 OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->Latest()); }
-OPKIT_INLINE MemorySummary Plan::memory() const { return state_->GetLatest()->memory().summary(); }
+OPKIT_INLINE MemorySummary Plan::memory() const {
+  MemorySummary memory = state_->GetLatest()->memory().summary();
+  memory.recomputed_nodes = state_->recomputed().nodes;
+  memory.recomputed_share = state_->recomputed().share;
+  return memory;
+}
 OPKIT_INLINE GraphTypes Plan::types() const {
   const auto latest = state_->Latest();
   if (!latest) return *state_->types_for_any();
@@ -194,14 +204,15 @@ OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& optio
         "' is registered; REGISTER_PARTITIONER registers one");
 }
 
-// Throws for the first input that another shape or dtype may be given for.
-OPKIT_COLD inline void CheckInputsKnown(const Graph& graph) {
+// Throws for the first input that another shape or dtype may be given for. `option` says which one
+// needs to know, and why.
+OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view option,
+                                        std::string_view why) {
   for (const auto& [name, info] : graph.inputs())
     if (info.dtype == DType::kUndefined || !info.shape.is_known())
-      Throw(ErrorCode::kInvalidArgument,
-            "PlanOptions::release_constants needs the dtype and the shape of every input, since "
-            "another shape may need what is dropped; '",
-            name, "' is ", ToString(info));
+      Throw(ErrorCode::kInvalidArgument, option,
+            " needs the dtype and the shape of every input, since another shape may need ", why,
+            "; '", StrCat(name, "' is ", ToString(info)));
 }
 
 // The graph that the plan runs.
@@ -221,7 +232,14 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
-  if (options.release_constants) detail::CheckInputsKnown(graph);
+  if (options.release_constants)
+    detail::CheckInputsKnown(graph, "PlanOptions::release_constants", "what is dropped");
+  if (options.memory.recompute) {
+    if (options.memory.capacity_bytes == 0)
+      Throw(ErrorCode::kInvalidArgument,
+            "MemoryPlanOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
+    detail::CheckInputsKnown(graph, "MemoryPlanOptions::recompute", "other nodes to run again");
+  }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
   const detail::PreferenceScope preferring(*preferences);
   auto state = detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options),
@@ -231,7 +249,10 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
           "to return");
   if (state->inputs_known()) {
-    state->Specialize(state->inputs(), nullptr);
+    if (options.memory.recompute)
+      detail::FitByRecomputation(*state);
+    else
+      state->Specialize(state->inputs(), nullptr);
     if (options.release_constants) state->ReleaseConstants();
   } else {
     state->CheckForAnyShapes();

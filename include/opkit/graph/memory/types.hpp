@@ -53,6 +53,17 @@ struct MemoryPlanOptions {
   // bytes are live at once then. What a graph computes does not change; the order of effects that
   // no edge fixes may.
   bool reorder_nodes = false;
+  // Has Compile compute values again just before a late reader where the plan needs more than
+  // capacity_bytes otherwise (graph/memory/recompute.hpp): as few and as cheap nodes as it finds,
+  // by the costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a
+  // value or run a graph are never run twice. A node that runs again has the name of its original
+  // and "#again", and its values too; MemorySummary and Explain count them. Compile throws
+  // kInvalidArgument without capacity_bytes, which says when to stop, and for an input whose dtype
+  // or shape is open, since each of its shapes would need a graph of its own. Costs Compile up to
+  // kRecomputeTries plans more, and searches that take time by the square of the nodes: about 0.1 s
+  // each for 1,000.
+  bool recompute = false;
+  static constexpr int kRecomputeTries = 8;
   // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
   // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the
   // first of them that can. Planning throws kNotFound, with the nearest name, for any other.
@@ -88,6 +99,10 @@ struct MemoryPlan : ArenaSize {
 struct MemorySummary : ArenaSize {
   int planned_values = 0;
   int inplace_values = 0;  // that take over the bytes of an input
+  // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute), and their
+  // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
+  int recomputed_nodes = 0;
+  double recomputed_share = 0;
 };
 
 }  // namespace opkit

@@ -13,13 +13,28 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A graph with its view.
+struct ViewedGraph {
+  explicit ViewedGraph(Graph of) : graph(std::move(of)), view(graph) {}
+  ViewedGraph(const ViewedGraph&) = delete;
+  ViewedGraph& operator=(const ViewedGraph&) = delete;
+
+  Graph graph;
+  const GraphView view;
+};
+
 class PlanState final : public RefCounted {
  public:
+  // What MemoryPlanOptions::recompute has done; as of MemorySummary.
+  struct Recomputed {
+    int nodes = 0;
+    double share = 0;
+  };
+
   PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences)
       : options_(options),
         preferences_(std::move(preferences)),
-        graph_(std::move(graph)),
-        view_(graph_),
+        graph_(std::make_unique<ViewedGraph>(std::move(graph))),
         specializations_(options.max_shapes) {
     if (options.threads < 0 || options.max_shapes < 1)
       Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
@@ -29,7 +44,7 @@ class PlanState final : public RefCounted {
     if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
     FindDonated();
-    for (const auto& input : graph_.inputs()) {
+    for (const auto& input : this->graph().inputs()) {
       inputs_.push_back(input.info);
       inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
     }
@@ -40,8 +55,8 @@ class PlanState final : public RefCounted {
   const RefCounted& preferences() const { return *preferences_; }
   // The inputs whose memory is the plan's during a run.
   const std::vector<int>& donated() const { return donated_; }
-  const Graph& graph() const { return graph_; }
-  const GraphView& view() const { return view_; }
+  const Graph& graph() const { return graph_->graph; }
+  const GraphView& view() const { return graph_->view; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
   // The types that the graph declares for its inputs, and whether these tell the dtype and shape of
   // each.
@@ -69,24 +84,39 @@ class PlanState final : public RefCounted {
   }
   // One that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
-    const PreferenceScope scope(*preferences_);
-    return MakeIntrusive<Specialization>(
-        view_, std::move(inputs),
-        Specialization::Options{IsWalked(),
-                                options_.deterministic,
-                                options_.memory,
-                                options_.verify_memory,
-                                &converted_constants_,
-                                {options_.strict_backends,
-                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                 &options_.devices, options_.objective},
-                                donated_});
+    return MakeOf(view(), std::move(inputs), options_.memory);
+  }
+  // One of a graph that has the same inputs, for the shapes that it declares; its memory may be of
+  // any size, and is planned as well as the capacity needs.
+  OPKIT_COLD IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const {
+    MemoryPlanOptions memory = options_.memory;
+    memory.enough_bytes = (std::max)(memory.enough_bytes, memory.capacity_bytes);
+    memory.capacity_bytes = 0;
+    return MakeOf(view, inputs_, memory);
+  }
+  // Has the plan run another graph, which has the same inputs and outputs; before anything runs.
+  void UseGraph(std::unique_ptr<ViewedGraph> graph, Recomputed recomputed) {
+    graph_ = std::move(graph);
+    recomputed_ = recomputed;
+  }
+  // The specialization is one of the plan's graph.
+  void Keep(IntrusivePtr<Specialization> specialization) {
+    MutexLock lock(mutex_);
+    specializations_.Add(std::move(specialization));
+  }
+  // Before the specialization that it is for is made.
+  void SetSelection(Selection selection) { options_.selection = std::move(selection); }
+  const Recomputed& recomputed() const { return recomputed_; }
+  // Whether steps run one after the other in their order.
+  bool IsWalked() const {
+    return options_.deterministic || options_.mode == ReplayMode::kWalk ||
+           (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
   OPKIT_COLD void CheckForAnyShapes() {
-    types_for_any_.emplace(InferGraph(view_));
-    for (const OperatorDef& def : graph_.nodes()) {
+    types_for_any_.emplace(InferGraph(view()));
+    for (const OperatorDef& def : graph().nodes()) {
       if (options_.strict_backends) CheckBackends(def);
       if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
@@ -100,13 +130,15 @@ class PlanState final : public RefCounted {
     explanation_ = g_explain_converted(*latest);  // which asks kernels, which may read constants
     for (const std::string& name : names) {
       latest->ReleaseConstant(name);
-      graph_.ReleaseConstant(name);
+      graph_->graph.ReleaseConstant(name);
     }
     converted_constants_.Clear();
   }
   Explanation Explain() const {
     const PreferenceScope scope(*preferences_);
-    return explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
+    Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
+    explanation.recomputed_nodes = recomputed_.nodes;
+    return explanation;
   }
   // What is known of the values whatever the shapes of the inputs are; null where these are known.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
@@ -136,31 +168,42 @@ class PlanState final : public RefCounted {
   }
   OPKIT_COLD void FindDonated() {
     std::vector<std::string> names;
-    for (const GraphInput& input : graph_.inputs()) names.push_back(input.name);
+    for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
     for (const std::string& name : options_.donated_inputs) {
-      const int value = view_.FindValue(name);
-      if (value < 0 || !view_.IsInput(value))
+      const int value = view().FindValue(name);
+      if (value < 0 || !view().IsInput(value))
         Throw(ErrorCode::kNotFound, "PlanOptions::donated_inputs names '", name,
               "', which is no input of the graph", SuggestName(name, names));
-      const char* const why = view_.IsRewritten(value) ? "rewritten by a node of the graph"
-                              : view_.IsOutput(value)  ? "an output of the graph too"
-                                                       : nullptr;
+      const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
+                              : view().IsOutput(value)  ? "an output of the graph too"
+                                                        : nullptr;
       if (why)
         Throw(ErrorCode::kInvalidArgument, "PlanOptions::donated_inputs names '", name,
               "', which is ", why, ", so that its caller reads it after a run");
       donated_.push_back(value);
     }
   }
-  // Whether steps run one after the other in their order.
-  bool IsWalked() const {
-    return options_.deterministic || options_.mode == ReplayMode::kWalk ||
-           (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
+  OPKIT_COLD IntrusivePtr<Specialization> MakeOf(const GraphView& view,
+                                                 std::vector<TensorInfo> inputs,
+                                                 const MemoryPlanOptions& memory) const {
+    const PreferenceScope scope(*preferences_);
+    return MakeIntrusive<Specialization>(
+        view, std::move(inputs),
+        Specialization::Options{IsWalked(),
+                                options_.deterministic,
+                                memory,
+                                options_.verify_memory,
+                                &converted_constants_,
+                                {options_.strict_backends,
+                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
+                                 &options_.devices, options_.objective},
+                                donated_});
   }
 
   PlanOptions options_;
   const IntrusivePtr<RefCounted> preferences_;
-  Graph graph_;
-  const GraphView view_;
+  std::unique_ptr<ViewedGraph> graph_;
+  Recomputed recomputed_;
   std::vector<TensorInfo> inputs_;
   std::vector<int> donated_;
   bool inputs_known_ = true;
