@@ -1,7 +1,7 @@
-// Searching and stable sorting of lists off the hot paths, light to compile. std::sort and
-// std::stable_sort are compiled again, in some 3 KB, for every type of item and every comparison;
-// the sort behind these is compiled once. The concepts of std::ranges cost a unit some milliseconds
-// for every type that it searches.
+// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
+// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
+// type that it searches.
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
@@ -14,7 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a container has a value.
+// True if the container holds the value.
 template <class Container, class T>
 bool Contains(const Container& values, const T& value) {
   for (const auto& one : values)
@@ -22,11 +22,12 @@ bool Contains(const Container& values, const T& value) {
   return false;
 }
 
-// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
-// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
+// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
+// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
 std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
 
-// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
+// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
+// twice.
 template <class T, class Before>
 void StableSort(std::vector<T>& items, Before before) {
   std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {

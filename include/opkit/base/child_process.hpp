@@ -1,5 +1,5 @@
-// RunInChild: work in a process of its own, so that code of others that crashes or hangs there is a
-// sentence here. The check of an operator and the command line run what they test so.
+// RunInChild: runs foreign code in a forked process and reports its crash or hang as text. The
+// operator check and the command line run the code that they test this way.
 #ifndef OPKIT_BASE_CHILD_PROCESS_HPP_
 #define OPKIT_BASE_CHILD_PROCESS_HPP_
 
@@ -11,22 +11,25 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The result of RunInChild.
 struct ChildOutcome {
-  std::string answer;  // the last that the work gave
+  std::string answer;  // the last answer of the work
   // "crashes", "hangs" or "writes where it must not"; empty: the child ended well.
   std::string failure;
   std::string how;   // "signal 11 (Segmentation fault)", "no end within 60 s"
-  std::string step;  // what it said last that it was about to do
+  std::string step;  // the last step that the work announced
 };
 
-// How the work talks to the process that waits for it.
+// Sends the steps and answers of the work to the waiting process, through a pipe.
 class ChildVoice {
  public:
-  // `mark` begins each record on the pipe `to`: bytes without it are none of the voice's.
+  // `to` is the pipe. Each record begins with `mark`, so that the reader detects bytes that foreign
+  // code wrote there.
   ChildVoice(int to, uint64_t mark) : to_(to), mark_(mark) {}
-  // The next step, whose time begins; without a limit for one that has limits of its own.
+  // Announces the next step and starts its time limit. `limited` is false for a step that has
+  // limits of its own.
   void Step(const std::string& step, bool limited = true) const;
-  // The answer, which stays when what comes after it crashes or hangs.
+  // Sends the answer; a later crash or hang does not lose it.
   void Answer(const std::string& answer) const;
 
  private:
@@ -34,21 +37,21 @@ class ChildVoice {
   uint64_t mark_;
 };
 
-// How the child ends after its work: as a program does, with the destructors of what was loaded, or
-// at once.
+// How the child ends after its work. kNormal runs exit handlers and static destructors, also those
+// of loaded libraries; kAtOnce flushes stdio and calls _exit.
 enum class ChildEnd { kNormal, kAtOnce };
 
-// Runs `work` in a forked child and waits for it; a step that lasts longer than `seconds` is a
-// hang. Neither the child nor what it starts outlives this call, daemons included, nor the calling
-// thread: a process between the two waits for all of it. An exception of the work is thrown here as
-// an Error with its code and message. Error (kOperatorFailed) where the system gives no process.
+// Runs `work` in a forked child and waits for it; a step longer than `seconds` is a hang. A keeper
+// process between the two kills the child and everything that it has started, daemons included,
+// when this call or the calling thread ends. An exception of the work is thrown here as an Error
+// with its code and message. Error (kOperatorFailed) if the system starts no process.
 //
-// The child has the calling thread alone: thread pools and CPU streams start threads anew there,
-// and a lock of the program's own that another thread holds at this moment stays locked there.
+// The child has only the calling thread. Thread pools and CPU streams start new threads there; a
+// lock of the program that another thread holds at this moment stays locked.
 ChildOutcome RunInChild(double seconds, FunctionRef<ChildEnd(const ChildVoice& voice)> work);
 
-// Threads of this process besides the calling one, which a child would lack: 0 is certain, a thread
-// that has just ended may still be counted.
+// Counts the threads of this process except the calling one, which a forked child would lack. 0 is
+// certain; a thread that has just ended may still be counted. 1 if /proc cannot be read.
 int CountOtherThreads();
 
 }  // namespace detail

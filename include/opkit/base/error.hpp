@@ -1,5 +1,5 @@
 // opkit::Error, the one exception of the toolkit: a code to branch on, a message that says what was
-// expected, what was found and how to mend it, and context lines added on the way up. Input that a
+// expected, what was found and how to fix it, and context lines added on the way up. Input that a
 // user can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
@@ -16,7 +16,7 @@ namespace opkit::inline OPKIT_ABI {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
-  kTypeMismatch,        // a value of another type or dtype than asked for
+  kTypeMismatch,        // a type or dtype other than the requested one
   kNotFound,            // no such operator, blob, backend, argument, file
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
@@ -31,9 +31,9 @@ enum class ErrorCode {
 
 const char* ToString(ErrorCode code);
 
-// `what()` is the message followed by one indented line for each context. Copies are independent;
-// AddContext is not thread-safe: an Error that an event holds is shared by all threads that wait
-// for it.
+// `what()` is the message followed by one indented line for each context. Copies are independent.
+// AddContext is not thread-safe: add lines to a copy of an Error that an event holds, because all
+// threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
@@ -42,26 +42,28 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
-  // Lines of context that were left out of a long list: the first lines, which are nearest to what
-  // failed, and the last are kept, and between them one that says how many are not.
+  // Returns how many lines were left out of a long context. The first lines, which are nearest to
+  // the failure, and the last are kept; a line between them gives this number.
   int lines_left_out() const noexcept { return left_out_; }
-  // The exception this error was made of when that was not an Error itself; null otherwise.
+  // Returns the exception that this error was made from if that was not an Error; null otherwise.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
-  // Address of the object the error is about (a Tensor), for a caller who knows its name.
+  // Returns the address of the object that the error is about (a Tensor), for a caller who knows
+  // its name.
   const void* subject() const noexcept { return subject_; }
 
   Error& AddContext(std::string line);
-  // Held where others read it: it must not change any more. Copies are not.
+  // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
   void SetShared() const noexcept { shared_.Set(); }
 
  private:
+  // A flag that copies do not inherit.
   struct SharedFlag {
     SharedFlag() = default;
     SharedFlag(const SharedFlag&) {}
     SharedFlag& operator=(const SharedFlag&) { return *this; }
-    // Relaxed: set by the thread that shares it, before the others can see it.
+    // Relaxed: the thread that shares the object sets the flag before other threads can see it.
     bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
     void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
     mutable bool value = false;
@@ -87,18 +89,18 @@ template <class Part, class... Parts>
   detail::ThrowJoined(code, {part, parts...});
 }
 
-// In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
-// of that its message.
+// Returns the current exception as an Error; call it in a catch block. An exception of another type
+// becomes the Error's cause(), and its what() the message.
 OPKIT_COLD Error CurrentError();
 
 namespace detail {
 
-// In a catch block: throws the same Error with one more line of context. Another exception becomes
-// an Error; of an Error that others hold a copy gets the line (a class derived from Error would be
-// cut by copying, and goes on as it is).
+// Throws the current exception again with one more line of context; call it in a catch block. An
+// exception of another type becomes an Error. Adds the line to a copy if the Error is shared. A
+// shared Error of a derived class is thrown without the line, because a copy would cut it.
 [[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
 
-// call(), with the line context() in whatever it throws.
+// Returns call(), and adds the line context() to an exception that it throws.
 template <class F, class Context>
 decltype(auto) InContext(F&& call, Context&& context) {
   try {
@@ -113,7 +115,8 @@ decltype(auto) InContext(F&& call, Context&& context) {
 
 }  // namespace opkit
 
-// For operator authors: throws Error(kInvalidArgument) with the condition's text and the parts.
+// Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
+// false. For operator authors.
 #define OPKIT_ENFORCE(condition, ...)                                        \
   do {                                                                       \
     if (!(condition)) [[unlikely]]                                           \
@@ -121,7 +124,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
                      "expected " #condition __VA_OPT__(": ", ) __VA_ARGS__); \
   } while (0)
 
-// An invariant of the toolkit itself; compiled out with NDEBUG.
+// Aborts if the condition, an invariant of the toolkit itself, is false. Compiled out with NDEBUG.
 #ifdef NDEBUG
 #define OPKIT_ASSERT(condition) static_cast<void>(0)
 #else

@@ -10,9 +10,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Up to 31 characters, packed into integers: nvcc rejects extended lambdas inside functions whose
-// template arguments hold a char array, and writes the name as FixedName{w0, w1, w2, w3} into the
-// code that it hands to the host compiler (an array member it cannot write at all).
+// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
+// lambdas inside functions whose template arguments hold a char array. It writes the name as
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
+// there.
 struct FixedName {
   uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
 

@@ -1,6 +1,6 @@
 // FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
-// parameters that are called before the callee returns (loop bodies, visitors); what outlives the
-// call is held by a UniqueFunction.
+// parameters that are called before the callee returns (loop bodies, visitors). A UniqueFunction
+// holds a callable that outlives the call.
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
@@ -12,7 +12,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An expression rather than std::is_invocable_r: asked of every lambda against every overload.
+// True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
+// because it is evaluated for every lambda and every overload.
 template <class F, class R, class... Args>
 concept CallableAs = requires(F& f, Args... args) {
   f(std::forward<Args>(args)...);

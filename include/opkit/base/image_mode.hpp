@@ -1,13 +1,13 @@
-// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator
-// that a unit of one kind registers would be missing to the other. Each unit leaves a mark of its
-// kind in the program or shared library that it is linked into; the registries ask for the other
-// kind's.
+// Detects programs that mix header-only and compiled units (config.hpp). Each kind has registries
+// of its own, so an operator that one kind registers would be missing in the other. Each unit
+// leaves a marker symbol of its kind in the program or shared library that links it; the registries
+// look for the other kind's marker.
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 
 #include "opkit/config.hpp"
 
-// Hidden: a program and the libraries that it loads may differ.
+// Hidden, because a program and the libraries that it loads may be of different kinds.
 extern "C" {
 #ifdef OPKIT_COMPILED
 __attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;
@@ -21,7 +21,7 @@ __attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a unit of the other kind is linked into this program or shared library.
+// True if a unit of the other kind is linked into this program or shared library.
 inline bool ImageMixesModes() {
 #ifdef OPKIT_COMPILED
   char* volatile other = &opkit_unit_is_header_only;

@@ -1,5 +1,5 @@
-// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
-// by size_t.
+// Index: converts an int to the size_t that indexes a container. Values, nodes and axes are
+// numbered by int, containers by size_t.
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
@@ -10,7 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The caller knows that `i` is not negative.
+// Converts `i`, which must not be negative.
 template <class Integer>
 constexpr size_t Index(Integer i) {
   return static_cast<size_t>(i);

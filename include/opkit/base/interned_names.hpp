@@ -1,5 +1,5 @@
-// Names as numbers for the life of the process: what a library named can be printed after the
-// library is gone.
+// Interned names: each name has a number for the life of the process. A name that a library gave
+// can be printed after the library is unloaded.
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -11,15 +11,16 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
+// Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// The same, but 0 for a new name that finds no room (SetRoomForNames). Thread-safe.
+// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
-// Room for `bytes` of names besides those that there are, as InternNameIfRoom counts it: who makes
-// names without end does not fill the memory. Without bound until this is called. Thread-safe.
+// Limits the memory of further names to `bytes`, so that a caller that makes names without end does
+// not fill the memory. InternName ignores the limit, but its names count. No limit until the first
+// call. Thread-safe.
 void SetRoomForNames(int64_t bytes);
-// The name of a number that InternName has given; empty for others. Thread-safe.
+// Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
 }  // namespace opkit

@@ -16,9 +16,9 @@ namespace opkit::inline OPKIT_ABI {
 // names are never removed. Not synchronised.
 class NameIndex {
  public:
-  // -1 when the name was never added.
+  // Returns the name's number, or -1 if the name was never added.
   int Find(std::string_view name) const;
-  // The number of the name, a new one when it has none.
+  // Returns the name's number; a new name gets the next one.
   int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
   const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
@@ -30,12 +30,12 @@ class NameIndex {
     uint32_t hash = 0;
   };
 
-  // The index of the slot of the name, or of the empty one where it would go.
+  // Returns the index of the name's slot, or of the empty slot where the name would go.
   size_t Probe(std::string_view name, uint32_t hash) const;
   void Grow();
 
   std::vector<std::string> names_;
-  std::vector<Slot> slots_;  // a power of two of them
+  std::vector<Slot> slots_;  // their number is a power of two
 };
 
 }  // namespace opkit

@@ -1,6 +1,5 @@
-// NameMap: values by name, in the order of the names. The registries of row 5 and up keep their
-// rows in it: std::map's functions are compiled again for every type of value, its search is
-// compiled once.
+// NameMap: values by name, in alphabetical order. Registries keep their rows in it. The functions
+// of std::map are compiled again for every type of value; the search here is compiled once.
 #ifndef OPKIT_BASE_NAME_MAP_HPP_
 #define OPKIT_BASE_NAME_MAP_HPP_
 
@@ -13,21 +12,22 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Base class of the rows of every NameMap.
 struct NamedRow {
   explicit NamedRow(std::string_view row_name) : name(row_name) {}
   const std::string name;
 };
-// Sorted by name; each row is an object of its own. The functions of all NameMaps.
+// Rows in alphabetical order, each allocated on its own. The functions below serve every NameMap.
 using NamedRows = std::vector<NamedRow*>;
-// The place of the first row whose name is not less.
+// Returns the place of the first row whose name is not less than `name`.
 size_t LowerRow(const NamedRows& rows, std::string_view name);
-// Whether the row at this place, which may be the end, has the name.
+// True if the row at `at` has the name; `at` may be the end.
 inline bool IsRow(const NamedRows& rows, size_t at, std::string_view name) {
   return at < rows.size() && rows[at]->name == name;
 }
-// Null where there is none.
+// Returns null if no row has the name.
 NamedRow* FindRow(const NamedRows& rows, std::string_view name);
-// Makes room for a row: the insertion that follows does not throw.
+// Reserves room for one more row, so that the next InsertRow does not throw.
 void GrowRows(NamedRows& rows);
 void InsertRow(NamedRows& rows, size_t at, NamedRow* row);
 void EraseRow(NamedRows& rows, size_t at);
@@ -76,11 +76,11 @@ class NameMap {
   Iterator<const Row> begin() const { return {rows_.data()}; }
   Iterator<const Row> end() const { return {rows_.data() + rows_.size()}; }
 
-  // Null where the name has no value.
+  // Returns null if the name has no value.
   T* Find(std::string_view name) { return ValueOf(detail::FindRow(rows_, name)); }
   const T* Find(std::string_view name) const { return ValueOf(detail::FindRow(rows_, name)); }
   bool Has(std::string_view name) const { return detail::FindRow(rows_, name); }
-  // The name's row; a new one, with a value that is value-initialised, where it has none.
+  // Returns the name's row; adds one with a value-initialised value if there is none.
   Row& RowOf(std::string_view name) {
     const size_t at = detail::LowerRow(rows_, name);
     if (detail::IsRow(rows_, at, name)) return static_cast<Row&>(*rows_[at]);
@@ -90,15 +90,15 @@ class NameMap {
     return *row;
   }
   T& operator[](std::string_view name) { return RowOf(name).value; }
-  // False where the name has no value.
+  // Returns false if the name has no value.
   bool Erase(std::string_view name) {
     const size_t at = detail::LowerRow(rows_, name);
     if (!detail::IsRow(rows_, at, name)) return false;
     Drop(at);
     return true;
   }
-  // Erases the rows of which `is_dead(row)` is true, asked once for each row, and returns whether
-  // there were some.
+  // Erases the rows for which `is_dead(row)` is true; returns true if there were any. Calls
+  // `is_dead` once for each row.
   template <class Predicate>
   bool EraseIf(Predicate is_dead) {
     const size_t before = rows_.size();
@@ -109,7 +109,7 @@ class NameMap {
         ++at;
     return rows_.size() != before;
   }
-  // In alphabetical order.
+  // Returns the names in alphabetical order.
   std::vector<std::string> Names() const { return detail::NamesOf(rows_); }
 
  private:

@@ -1,4 +1,4 @@
-// OutputFile, WriteFile: a file is written whole, or stays what it was.
+// OutputFile, WriteFile: write a file completely, or leave the old file unchanged.
 #ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
 #define OPKIT_BASE_OUTPUT_FILE_HPP_
 
@@ -11,27 +11,27 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A new file beside the old one, whose place it takes when all is written: what goes wrong until
-// then leaves the old one as it was. Links are followed, permissions kept. A pipe, a device, and a
-// file in a folder where none may be made are written where they are. A descriptor, "/dev/stdout"
-// or "/dev/fd/3", is written to from where it stands, whatever is behind it.
+// Writes a new file beside the old one and renames it over the old one at Commit; an error before
+// that leaves the old file unchanged. Follows links and keeps permissions. Writes in place to a
+// pipe, a device, or a file in a folder that takes no new file. Writes to a descriptor
+// ("/dev/stdout", "/dev/fd/3") from its current offset, whatever file is behind it.
 class OutputFile {
  public:
-  // Errors here and below: kFailedPrecondition with the path and what the system says.
+  // Errors here and below: kFailedPrecondition with the path and the system's message.
   explicit OutputFile(const std::string& path);
   OutputFile(OutputFile&&) = delete;
   ~OutputFile();
 
   void Write(std::string_view bytes);
-  // Puts what was written in the place of `path`. To be called last.
+  // Replaces `path` by the written file. Call it last.
   void Commit();
 
  private:
   [[noreturn]] void Fail() const;
 
-  std::string path_, target_, temporary_;  // `target_` is behind links; no temporary: in place
+  std::string path_, target_, temporary_;  // `target_`: links resolved; no `temporary_`: in place
   std::FILE* file_ = nullptr;
-  bool truncated_ = false;  // the old contents are cut off, or stay because others write there too
+  bool truncated_ = false;  // the old contents are cut off already, or a descriptor keeps them
 };
 
 }  // namespace detail

@@ -1,4 +1,5 @@
-// Where a library that is unmapped frees the names that it has interned. For definitions.
+// The function by which a library frees its interned names before it is unmapped. Only .ipp files
+// include this header.
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
@@ -7,8 +8,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Deletes this image's table; null before there is one. Nothing of the image may name anything
-// then.
+// Deletes this image's table of names; null before there is a table. The image must not use names
+// after the call.
 using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 

@@ -1,8 +1,8 @@
-// The services of the operating system and the processor that the toolkit uses: for its threads a
-// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
-// as memory. All of it is POSIX and Linux; another system is another version of this header.
+// The services of the operating system and the processor that the toolkit uses: a mutex and a
+// Parker that survive fork, thread names, affinity, a cheap clock, performance counters, files as
+// memory. All of it is POSIX and Linux; a port to another system replaces this header.
 //
-// pthread and futex are used bare because the standard's types cannot be given up in a forked
+// pthread and futex are used directly because the standard's types cannot be abandoned in a forked
 // child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
 // and destroying a condition variable waits for waiters that no longer exist.
 #ifndef OPKIT_BASE_PLATFORM_HPP_
@@ -30,8 +30,8 @@ namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// For sections of a few instructions: a thread that finds it locked spins briefly before the system
-// call.
+// A mutex for sections of a few instructions: a thread that finds it locked spins briefly before it
+// sleeps in the kernel.
 class Mutex {
  public:
   constexpr Mutex() = default;
@@ -39,7 +39,7 @@ class Mutex {
   Mutex& operator=(const Mutex&) = delete;
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
-  // In a forked child, where the thread that held it may not exist.
+  // Unlocks the mutex in a forked child, where the thread that held it may not exist.
   void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
 
  private:
@@ -63,7 +63,7 @@ inline int64_t MonotonicNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
+// Reads a counter for spans of microseconds on one thread; costs about 10 ns. Cycles on x86, ns
 // elsewhere, so one tick is between 0.2 and 1 ns.
 inline uint64_t Ticks() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -81,14 +81,15 @@ inline void CpuRelax() {
 #endif
 }
 
-// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
-// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
-// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
+// A place where one thread sleeps until it is signalled; lives on that thread's stack. Set() and
+// Wake() are separate: the signaller calls Set() under the lock of the list that holds the sleeper,
+// and Wake(), a system call, after it. The sleeper may be gone once Set() is done, so Wake() uses
+// only its address.
 class Parker {
  public:
   using Address = const void*;
 
-  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
+  // Release pairs with the acquire in Wait: the woken thread sees the signaller's writes.
   Address Set() {
     signalled_.store(1, std::memory_order_release);
     return &signalled_;
@@ -97,7 +98,8 @@ class Parker {
     syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
-  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
+  // Sleeps until Set() and returns true; returns false once `deadline_ns` has passed. The deadline
+  // is on the clock of MonotonicNs; negative for none.
   bool Wait(int64_t deadline_ns = -1);
 
  private:
@@ -105,18 +107,18 @@ class Parker {
   std::atomic<uint32_t> signalled_{0};
 };
 
-// The system's number of the calling thread, which traces and debuggers show.
+// Returns the system's number of the calling thread, which traces and debuggers show.
 inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
-// CPUs that this process may run on, at least 1.
+// Counts the CPUs that the calling thread may run on; at least 1.
 int AvailableCpus();
 
-// The CPU that the calling thread runs on now.
+// Returns the CPU that the calling thread runs on now.
 inline int CurrentCpu() { return sched_getcpu(); }
 
-// Keeps a sleeping thread off one CPU until it has woken. Linux likes to wake a thread on the CPU
-// of the thread that wakes it, and there it waits for its turn, milliseconds where that one goes
-// on. Made and destroyed by the thread that sleeps.
+// Keeps a sleeping thread off one CPU until it has woken. Linux tends to wake a thread on the
+// waker's CPU, where it then waits, for milliseconds if the waker goes on running. Created and
+// destroyed by the sleeping thread.
 class CpuBan {
  public:
   CpuBan() = default;
@@ -126,7 +128,7 @@ class CpuBan {
     if (banned_) Lift();
   }
 
-  // By another thread, once; nothing if the thread may run on this CPU alone.
+  // Bans `cpu`; another thread calls it, once. Does nothing if the sleeper may run on no other CPU.
   void Ban(int cpu);
 
  private:
@@ -134,37 +136,39 @@ class CpuBan {
 
   const int64_t thread_ = CurrentThreadId();
   bool banned_ = false;
-  cpu_set_t allowed_;  // before, if so
+  cpu_set_t allowed_;  // the CPUs before the ban, if banned_
 };
 
 // Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
 void PinCurrentThread(int index);
 
-// As ps, top and gdb show it; the system keeps the first 15 characters.
+// Sets the name that ps, top and gdb show; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
-// Gives the calling thread, until it ends, a stack for signal handlers, if it has none: where its
-// own has overflown there is no room for one.
+// Gives the calling thread a stack for signal handlers (sigaltstack) until the thread ends, if it
+// has none. A handler needs it after an overflow of the thread's own stack.
 void MakeSignalStack();
 
-// What Linux counts on the calling thread from now on: `type` and `config` are those of
-// perf_event_open(2). A descriptor, or -errno.
+// Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
+// `config` are those of perf_event_open(2).
 int OpenThreadCounter(uint32_t type, uint64_t config);
-// The number until now; scaled, where the processor counted by turns. 0 where it is not to be had.
+// Returns the count until now, scaled up if several counters shared the processor's; 0 if it cannot
+// be read.
 uint64_t ReadThreadCounter(int file);
 inline void CloseThreadCounter(int file) { close(file); }
 
-// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
+// A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {
-  void* data = nullptr;  // also for an empty file
+  void* data = nullptr;  // null also for an empty file
   size_t size = 0;
-  int error = 0;         // errno, when it could not be opened or mapped
-  bool is_file = false;  // and not a folder, pipe or device
+  int error = 0;         // errno if it could not be opened or mapped
+  bool is_file = false;  // a regular file: no folder, pipe or device
 };
 FileMapping MapFileForReading(const char* path);
 inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
-// Lets go of whole pages that were read and will not be soon: they come back from the file.
+// Releases the whole pages inside the range, for bytes that are not needed soon; the next read
+// loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail

@@ -13,7 +13,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Base of what is held by IntrusivePtr.
+// Base class of the objects that IntrusivePtr holds.
 class RefCounted {
  public:
   RefCounted() = default;
@@ -27,9 +27,9 @@ class RefCounted {
   mutable std::atomic<int64_t> count_{0};
 };
 
-// Regular handle of a RefCounted. It has no call of std::swap or std::exchange, which every T would
-// make again, with the traits that they ask. Copies may live on different threads; one handle
-// object may not be written from two.
+// A regular handle of a RefCounted object. Copies may live on different threads; two threads must
+// not write the same handle. Calls no std::swap or std::exchange, since these and their traits
+// would be instantiated for every T.
 template <class T>
 class IntrusivePtr {
  public:
@@ -40,8 +40,8 @@ class IntrusivePtr {
   template <class U>
     requires std::is_convertible_v<U*, T*>
   IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
-  // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
-  // destroys that.
+  // Two operators, not one that takes its argument by value: in `handle = {}` inside a template,
+  // clang 16 never destroys that argument.
   IntrusivePtr& operator=(const IntrusivePtr& other) { return *this = IntrusivePtr(other); }
   IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
     IntrusivePtr moved(static_cast<IntrusivePtr&&>(other));
@@ -58,8 +58,8 @@ class IntrusivePtr {
   explicit operator bool() const { return object_; }
   friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
 
-  // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
-  // that sees 1 may write to what the last other owner wrote.
+  // Returns the number of handles; exact only when no other thread copies or drops one at the same
+  // time. Acquire: a caller that sees 1 also sees the writes of the last other owner.
   int64_t use_count() const {
     return object_ ? object_->count_.load(std::memory_order_acquire) : 0;
   }
@@ -81,8 +81,8 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
 
-// Objects of one kind that their owner knows. One vector type for all of them, since every other
-// std::vector that grows costs a translation unit about 4 ms.
+// Objects whose type only their owner knows. There is one vector type for all of them, since every
+// other std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
 
 namespace detail {
@@ -91,7 +91,7 @@ using ::opkit::MakeIntrusive;
 using ::opkit::RefCounted;
 using ::opkit::RefCountedList;
 
-// A T that is held by reference.
+// A reference-counted T.
 template <class T>
 struct Shared : RefCounted {
   explicit Shared(T object) : value(std::move(object)) {}

@@ -1,6 +1,6 @@
-// Registry: creators of objects by name, for factories of a program's own: readers of a format,
-// schedulers, whatever is chosen by a name and defined in many files (Caffe2's
-// C10_DEFINE_REGISTRY). Operators have OpRegistry, which knows devices and backends.
+// Registry: creators of objects by name, for a program's own factories (Caffe2's
+// C10_DEFINE_REGISTRY): readers of file formats, schedulers, and other classes that are chosen by
+// name and defined in many files. Operators have OpRegistry, which knows devices and backends.
 #ifndef OPKIT_BASE_REGISTRY_HPP_
 #define OPKIT_BASE_REGISTRY_HPP_
 
@@ -22,8 +22,8 @@ namespace opkit::inline OPKIT_ABI {
 //
 //   std::unique_ptr<Reader> reader = Readers().Create("csv", "table.csv");
 //
-// Registration is safe in static initialisers and in headers: it never throws, and the same line
-// registered by two units is one. Thread-safe.
+// Registration is safe in static initialisers and in headers: it never throws, and the same line in
+// two units is one registration. Thread-safe.
 template <class Base, class... Args>
 class Registry {
  public:
@@ -31,8 +31,8 @@ class Registry {
 
   explicit Registry(const char* name) : name_(name) {}
 
-  // Error (kNotFound) with the nearest name; kAlreadyExists, naming both places, for a name that
-  // was registered at two.
+  // Creates the object. Errors: kNotFound with the nearest name; kAlreadyExists, with both places,
+  // for a name that is registered at two.
   template <class... Given>
   std::unique_ptr<Base> Create(std::string_view name, Given&&... args) const {
     return Find(name)(std::forward<Given>(args)...);
@@ -41,19 +41,19 @@ class Registry {
     detail::MutexLock lock(mutex_);
     return rows_.Has(name);
   }
-  // In alphabetical order.
+  // Returns the names in alphabetical order.
   std::vector<std::string> Names() const {
     detail::MutexLock lock(mutex_);
     return rows_.Names();
   }
 
-  // A creator of objects of one class.
+  // Creates an object of `Class`; its address is a Creator.
   template <class Class>
   static std::unique_ptr<Base> New(Args... args) {
     return std::make_unique<Class>(std::forward<Args>(args)...);
   }
 
-  // True, for static initialisers; false where there is no memory.
+  // Returns true, for static initialisers; false if memory runs out.
   bool Register(const char* name, Creator creator, const char* file, int line) noexcept try {
     detail::MutexLock lock(mutex_);
     Row& first = rows_[name];
@@ -93,7 +93,8 @@ class Registry {
 
 }  // namespace opkit
 
-// `name()` is the registry of this program image, of creators (args…) -> std::unique_ptr<base>.
+// Defines `name()`, the registry of creators (args…) -> std::unique_ptr<base> of this program
+// image.
 #define OPKIT_DEFINE_REGISTRY(name, base, ...)                                       \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_DEFINE_REGISTRY);                                   \
   inline ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__>& name() {                \
@@ -104,7 +105,7 @@ class Registry {
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_CREATOR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_creator_) = \
       registry().Register(name, __VA_ARGS__, __FILE__, __LINE__)
-// A class that is constructed from the registry's arguments.
+// Registers a class that is constructed from the registry's arguments.
 #define OPKIT_REGISTER_CLASS(registry, name, ...) \
   OPKIT_REGISTER_CREATOR(                         \
       registry, name, (&std::remove_reference_t<decltype(registry())>::template New<__VA_ARGS__>))

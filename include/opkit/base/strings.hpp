@@ -1,7 +1,7 @@
-// StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
-// goes through it, so numbers look the same everywhere. A message is built at hundreds of places
-// with as many combinations of types, and each is an instantiation: so a call makes an array of
-// parts, two words each, and hands it to one function that is not a template.
+// StrCat: builds messages by concatenation, without <sstream>. All text for users goes through it,
+// so numbers look the same everywhere. Messages are built at hundreds of places with as many
+// combinations of types, and each would be an instantiation. A call therefore makes an array of
+// parts, two words each, for one function that is not a template.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -21,8 +21,8 @@ namespace detail {
 
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
-// these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
-// reports nothing builds no strings, and one that does is a few stores.
+// these (`[1, 2]`). Use it as a parameter type only: it refers to the object that it was made from.
+// A call that reports nothing builds no string; a call that reports costs a few stores.
 class Text {
  public:
   constexpr Text() : Text("") {}
@@ -38,8 +38,8 @@ class Text {
   Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
   Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
   Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
-  // Asks for a class or enumeration by the compiler's own traits first: no literal instantiates
-  // anything.
+  // Tests for a class or enumeration with the compiler's built-in traits first, so that a literal
+  // instantiates nothing.
   template <class T>
     requires((__is_class(T) || __is_enum(T)) &&
              requires(const T& value) { std::string_view(ToString(value)); })
@@ -88,13 +88,13 @@ OPKIT_COLD std::string Join(std::initializer_list<Text> parts);
 
 }  // namespace detail
 
-// Concatenates the parts: whatever a detail::Text is made from.
+// Concatenates the parts; each has a type that detail::Text accepts.
 template <class... Parts>
 OPKIT_COLD std::string StrCat(const Parts&... parts) {
   return detail::Join({parts...});
 }
 
-// std::cout << shape: whatever has a ToString is printed by it.
+// Prints any type that has a ToString: std::cout << shape.
 template <class Char, class Traits, class T>
   requires((std::is_class_v<T> || std::is_enum_v<T>) &&
            !std::is_convertible_v<const T&, std::string_view> &&

@@ -10,15 +10,16 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
+// Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
+// case.
 OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
-// letters, at least one).
+// Returns the candidate nearest to `name`, or "" if none is near enough to be a slip: at most a
+// third of the letters of `name` differ, or one letter.
 OPKIT_COLD std::string NearestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-// " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
+// Returns " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" if there are no candidates.
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 

@@ -13,8 +13,8 @@ namespace opkit::inline OPKIT_ABI {
 class Timeout {
  public:
   constexpr Timeout() = default;
-  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
-  // is for ever.
+  // Takes a std::chrono::duration, rounded down to nanoseconds. A negative duration counts as 0; a
+  // duration past int64 nanoseconds is for ever.
   template <class Duration>
     requires requires(const Duration& d) {
       d.count();
@@ -29,7 +29,7 @@ class Timeout {
 
   constexpr bool is_forever() const { return ns_ < 0; }
   constexpr int64_t ns() const { return ns_; }
-  // On the clock of detail::MonotonicNs; -1 for ever.
+  // Returns the deadline on the clock of detail::MonotonicNs; -1 for ever.
   int64_t DeadlineNs() const {
     if (is_forever()) return -1;
     int64_t deadline = 0;

@@ -16,7 +16,7 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// Bytes that hold a callable, or a pointer to one, whatever its signature is.
+// Holds a callable, or a pointer to a callable on the heap, of any signature.
 class FunctionStorage {
  public:
   static constexpr size_t kInlineBytes = 48;
@@ -34,7 +34,7 @@ class FunctionStorage {
 
   alignas(std::max_align_t) unsigned char bytes[kInlineBytes];
   void (*call)() = nullptr;
-  void (*manage)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+  void (*manage)(void*, void*) noexcept = nullptr;  // null: the bytes are trivially copyable
 
  private:
   void TakeFrom(FunctionStorage& other) noexcept {
@@ -43,8 +43,7 @@ class FunctionStorage {
     if (manage) {
       manage(other.bytes, bytes);
     } else if (call) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
-// many.
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than counting them.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -72,7 +71,7 @@ class UniqueFunction<R(Args...)> {
  public:
   static constexpr size_t kInlineBytes = detail::FunctionStorage::kInlineBytes;
 
-  // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
+  // True if F is stored inside. Otherwise construction allocates once; moves never allocate.
   template <class F>
   static constexpr bool kFitsInline =
       sizeof(F) <= kInlineBytes &&
@@ -117,7 +116,7 @@ class UniqueFunction<R(Args...)> {
     return static_cast<R>((**std::launder(static_cast<F**>(storage)))(std::forward<Args>(args)...));
   }
 
-  // Moves what `from` holds into `to` when there is one, and ends it in `from`.
+  // Moves the callable in `from` to `to`, unless `to` is null, and destroys the one in `from`.
   template <class F>
   static void ManageInline(void* from, void* to) noexcept {
     F* f = std::launder(static_cast<F*>(from));

@@ -10,7 +10,7 @@ namespace detail {
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
   for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
-  // Runs of `width` numbers are sorted.
+  // Each run of `width` numbers is sorted already.
   for (size_t width = 1; width < count; width *= 2) {
     for (size_t begin = 0; begin < count; begin += 2 * width) {
       const size_t middle = begin + width < count ? begin + width : count;

@@ -24,7 +24,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A record of the child: its head, and its text. The text of an exception begins with its code.
+// Kind of a record on the pipe. A record is a head and a text; the text of kThrown begins with one
+// byte, the error code.
 enum class ChildRecord : uint32_t { kStep, kUnlimitedStep, kAnswer, kThrown };
 struct ChildRecordHead {
   uint64_t mark;
@@ -33,7 +34,8 @@ struct ChildRecordHead {
   uint32_t unused = 0;
 };
 
-// Reads what the child writes, each record at most until its deadline.
+// Reads the child's records from the pipe. Waits at most `seconds` for each, without limit after
+// kUnlimitedStep.
 class ChildReader {
  public:
   ChildReader(int from, double seconds, uint64_t mark)
@@ -58,7 +60,8 @@ class ChildReader {
   bool spoilt() const { return spoilt_; }
 
  private:
-  // How many there were.
+  // Returns the number of bytes read: fewer than `size` at the deadline, at the end of the pipe and
+  // after an error.
   size_t ReadAll(void* data, size_t size) {
     size_t done = 0;
     while (done < size) {
@@ -85,7 +88,7 @@ class ChildReader {
   bool limited_ = true, late_ = false, spoilt_ = false;
 };
 
-// The exit status of a child whose end of the pipe is not open any more.
+// Exit status of a child that cannot write to its pipe any more.
 inline constexpr int kPipeIsClosed = 113;
 
 inline void WriteAll(int to, const void* data, size_t size) {
@@ -108,8 +111,8 @@ OPKIT_INLINE void ChildVoice::Answer(const std::string& answer) const {
   WriteRecord(to_, mark_, ChildRecord::kAnswer, answer);
 }
 
-// A crash is to be seen as the signal that it is, whoever wants to handle it (a sanitizer's
-// runtime and test frameworks do), and to leave no core file behind.
+// Restores the default signal handlers, so that a crash ends the process with its signal:
+// sanitizers and test frameworks install handlers of their own. Disables core files.
 inline void CrashPlainly() {
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
     std::signal(signal, SIG_DFL);
@@ -131,7 +134,7 @@ inline void CrashPlainly() {
   std::exit(0);
 }
 
-// The process that has started another one; 0 where that is not known.
+// Returns the parent of a process; 0 if /proc does not show it.
 inline pid_t ParentOf(pid_t process) {
   char text[512] = {};
   const int file =
@@ -142,7 +145,7 @@ inline pid_t ParentOf(pid_t process) {
   const char* const after = size > 0 ? std::strrchr(text, ')') : nullptr;
   return after && after[1] && after[2] && after[3] ? static_cast<pid_t>(std::atoi(after + 4)) : 0;
 }
-// Sends SIGKILL to the children of this process, and returns to how many it could.
+// Sends SIGKILL to the children of this process and returns the number of signals sent.
 inline int KillChildren() {
   int killed = 0;
   DIR* const processes = opendir("/proc");
@@ -155,9 +158,9 @@ inline int KillChildren() {
   return killed;
 }
 
-// In the process between the two, which what the child has started comes to when its own parent
-// ends. It ends all of that when the child has ended, or at SIGTERM, and then ends as the child
-// has. It takes no other signal.
+// Body of the keeper process, a subreaper: it becomes the parent of descendants whose own parent
+// has ended. Waits until the child ends or SIGTERM arrives, kills the child and all descendants,
+// and ends with the child's status. Every other signal is blocked.
 [[noreturn]] inline void KeepChild(pid_t child, const sigset_t& awaited) {
   siginfo_t ended = {};
   while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -171,7 +174,7 @@ inline int KillChildren() {
     pid_t one = waitpid(-1, &ending, has_ended ? WNOHANG : 0);
     if (one == 0 && KillChildren() > 0) one = waitpid(-1, &ending, 0);
     if (one < 0 && errno == EINTR) continue;
-    if (one <= 0) break;  // none is left, or another user's
+    if (one <= 0) break;  // no child is left, or only another user's processes
     if (one == child) status = ending, has_ended = true;
   }
   if (WIFSIGNALED(status)) {
@@ -185,19 +188,20 @@ inline int KillChildren() {
   _exit(WEXITSTATUS(status));
 }
 
-// Starts the child and stays with it; `parent` is the process that asks for it.
+// Forks the child from the keeper process and runs KeepChild. `parent` is the process that called
+// RunInChild.
 [[noreturn]] inline void StartAndKeepChild(pid_t parent, int to, uint64_t mark,
                                            FunctionRef<ChildEnd(const ChildVoice&)> work) {
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);   // it ends with the thread that made it
-  if (getppid() != parent) _exit(1);  // which has ended before
+  prctl(PR_SET_PDEATHSIG, SIGTERM);   // the keeper ends with the thread that forked it
+  if (getppid() != parent) _exit(1);  // the parent has ended already
   CrashPlainly();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   struct sigaction at_end = {};
   sigaction(SIGCHLD, nullptr, &at_end);
-  std::signal(SIGCHLD, SIG_DFL);  // else the system might keep no status
+  std::signal(SIGCHLD, SIG_DFL);  // an ignored SIGCHLD would discard the status
   const pid_t keeper = getpid(), child = fork();
   if (child < 0) _exit(kPipeIsClosed);
   setpgid(child, child);  // in both, for whichever comes first
@@ -215,8 +219,8 @@ inline int KillChildren() {
   RunAsChild(to, mark, work);
 }
 
-// Waits for the process between the two, which ends as the child does. Returns a sentence about a
-// bad end, and an empty text for a good one.
+// Waits for the keeper, which ends with the child's status. Returns a description of a bad end, an
+// empty string for a good one.
 inline std::string EndingOfChild(pid_t keeper) {
   int status = 0;
   while (waitpid(keeper, &status, 0) < 0 && errno == EINTR) {
@@ -231,7 +235,7 @@ inline std::string EndingOfChild(pid_t keeper) {
 OPKIT_INLINE ChildOutcome RunInChild(double seconds,
                                      FunctionRef<ChildEnd(const ChildVoice& voice)> work) {
   int ends[2];
-  std::fflush(nullptr);  // or the child would write it once more
+  std::fflush(nullptr);  // else the child would write the buffered text again
   if (pipe2(ends, O_CLOEXEC) != 0)
     Throw(ErrorCode::kOperatorFailed, "cannot make a pipe: ", std::strerror(errno));
   const uint64_t mark = (Ticks() ^ static_cast<uint64_t>(getpid())) * 0x9e3779b97f4a7c15u;
@@ -260,7 +264,7 @@ OPKIT_INLINE ChildOutcome RunInChild(double seconds,
      : kind == ChildRecord::kAnswer ? outcome.answer
                                     : thrown) = std::move(text);
   }
-  kill(keeper, SIGTERM);  // where it has ended it waits for waitpid
+  kill(keeper, SIGTERM);  // harmless after its end: it stays a zombie until waitpid
   kill(keeper, SIGCONT);
   close(ends[0]);
   outcome.how = EndingOfChild(keeper);
@@ -276,7 +280,7 @@ OPKIT_INLINE ChildOutcome RunInChild(double seconds,
 }
 
 OPKIT_INLINE int CountOtherThreads() {
-  constexpr int kUnknown = 1;  // there may be some
+  constexpr int kUnknown = 1;  // assume another thread
   char status[4096] = {};
   const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   if (file < 0) return kUnknown;

@@ -17,7 +17,7 @@ struct InternedNames {
   NameIndex names;
   int64_t room = INT64_MAX;
 
-  // Not destroyed while the process ends, when threads may still name things.
+  // Never destroyed at the end of the process: threads may still intern names then.
   static InternedNames& Get() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
@@ -31,8 +31,8 @@ struct InternedNames {
   }
 };
 
-// Names that a thread has asked for lately, found without a lock: a scope in a loop names itself
-// each time.
+// A name that this thread has interned recently, found without a lock: a scope in a loop interns
+// its name in every iteration.
 struct RecentName {
   uint32_t number;
   uint32_t size;
@@ -41,9 +41,9 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // the text: its string, and its places in the index
+  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
   if (name.empty()) return 0;
-  // By its address: a name is mostly a literal, or a string that lives long.
+  // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)

@@ -14,8 +14,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands for; -1:
-// none. The file behind it may have no name by now, and has its own place to write at.
+// Returns the descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands
+// for, or -1. The file behind a descriptor may have lost its name, and has a write offset of its
+// own.
 inline int DescriptorOf(std::string_view path) {
   for (const auto& [name, number] :
        {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
@@ -33,7 +34,7 @@ inline std::string FolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
 }
-// The name that a path is a link to, through any number of links; the file may not exist.
+// Returns the path behind up to 40 links; the file may not exist.
 inline std::string BehindLinks(std::string path) {
   char next[4096];
   for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
@@ -45,8 +46,9 @@ inline std::string BehindLinks(std::string path) {
   return path;
 }
 
-// An open file of its own name beside `target`, which is stored in `name`; -1 where the folder
-// takes none. The name is short, whatever the target's is.
+// Opens a new file in the folder of `target` and stores its name in `name`; returns -1 if the
+// folder takes no new file. The name is short even if that of the target is as long as the system
+// allows.
 inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
   for (int n = 0;; ++n) {
     *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
@@ -58,7 +60,7 @@ inline int OpenBeside(const std::string& target, mode_t mode, std::string* name)
 OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
     : path_(path), target_(detail::BehindLinks(path)) {
   if (const int descriptor = detail::DescriptorOf(target_); descriptor >= 0) {
-    if (descriptor == 1) std::fflush(stdout);  // what was printed before stands before
+    if (descriptor == 1) std::fflush(stdout);  // keeps earlier prints in front
     const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     file_ = own < 0 ? nullptr : fdopen(own, "wb");
     if (!file_) Fail();
@@ -72,7 +74,8 @@ OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
   if (!exists || S_ISREG(old.st_mode)) {
     const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
     if (made >= 0) {
-      // The owner may not be ours to keep; whoever could read the old file can read the new one.
+      // Readers of the old file can read the new one. The owner is not kept: the system may not
+      // allow it.
       if (exists) static_cast<void>(fchmod(made, old.st_mode & 07777));
       file_ = fdopen(made, "wb");
       return;
@@ -89,7 +92,7 @@ OPKIT_INLINE OutputFile::~OutputFile() {
 }
 
 OPKIT_INLINE void OutputFile::Write(std::string_view bytes) {
-  // A pipe or a device has nothing to cut off.
+  // EINVAL: a pipe or a device, which has nothing to cut off.
   if (temporary_.empty() && !std::exchange(truncated_, true) && ftruncate(fileno(file_), 0) != 0 &&
       errno != EINVAL)
     Fail();

@@ -26,7 +26,7 @@ OPKIT_INLINE int AvailableCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // there are more CPUs than cpu_set_t holds
   return online > 0 ? static_cast<int>(online) : 1;
 }
 
@@ -56,7 +56,7 @@ OPKIT_INLINE void PinCurrentThread(int index) {
   }
 }
 
-// A stack for the handlers of one thread.
+// The stack of one thread for signal handlers, freed when the thread ends.
 class SignalStack {
  public:
   SignalStack() {
@@ -83,7 +83,7 @@ class SignalStack {
   }
 
  private:
-  static constexpr size_t kBytes = 64 << 10;  // for handlers of a program's own too
+  static constexpr size_t kBytes = 64 << 10;  // enough for a program's own handlers too
   void* memory_ = nullptr;
 };
 OPKIT_INLINE void MakeSignalStack() {
@@ -119,14 +119,14 @@ OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
 }
 
 OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
-  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  constexpr uintptr_t kPage = 65536;  // at least a system page; less is not worth a call
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
-  // perf_event_attr as it was first (PERF_ATTR_SIZE_VER0), whose header brings 200 macros.
+  // The first version of perf_event_attr (PERF_ATTR_SIZE_VER0); its header would bring 200 macros.
   struct {
     uint32_t type, size;
     uint64_t config, sample_period, sample_type, read_format, flags;
@@ -141,7 +141,7 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // some may count no other
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);

@@ -28,7 +28,7 @@ OPKIT_INLINE void Text::AppendUInt(std::string& out, Value part) {
   out += std::to_string(static_cast<uint64_t>(part.integer));
 }
 OPKIT_INLINE void Text::AppendFloat(std::string& out, Value part) {
-  char buffer[32];  // whatever the program's locale says
+  char buffer[32];  // std::to_chars ignores the program's locale
   out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, part.number,
                                    std::chars_format::general, 9)
                          .ptr);

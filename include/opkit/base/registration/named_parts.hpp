@@ -1,5 +1,6 @@
-// NamedParts: what a program and its libraries register by name and take away again: partitioners,
-// passes. Registration never throws, for static initialisers.
+// NamedParts: a table of the partitioners, passes and similar parts that a program and its
+// libraries register by name and remove again. Registration never throws, so that static
+// initialisers can call it.
 #ifndef OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 #define OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
@@ -13,15 +14,16 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Part is RefCounted and has `const std::string& name() const`. Thread-safe.
+// A thread-safe table. Part is RefCounted and has `const std::string& name() const`.
 template <class Part>
 class NamedParts {
  public:
-  // `what` is the kind in messages, `how` the macro that registers one.
+  // `what` names the kind of part in messages, `how` the macro that registers one.
   NamedParts(const char* what, const char* how) : what_(what), how_(how) {}
 
-  // False where the name is there already: at the same place twice it is one, since a header may
-  // register; at two places it is an Error where it is used.
+  // Adds the part; returns false if the name is registered already or memory runs out. The same
+  // place twice is one registration, since a header may register. Two places are a conflict, which
+  // Get throws.
   bool Register(IntrusivePtr<const Part> part, const char* file, int line) noexcept try {
     MutexLock lock(mutex_);
     const std::string& name = part->name();
@@ -36,12 +38,13 @@ class NamedParts {
   } catch (...) {
     return false;
   }
-  // False where it is not registered.
+  // Removes the part; returns false if it is not registered.
   bool Unregister(const Part& part) noexcept {
     MutexLock lock(mutex_);
     return rows_.EraseIf([&](const auto& row) { return row.value.part.get() == &part; });
   }
-  // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered at two places.
+  // Returns the part. Errors: kNotFound with the nearest name; kAlreadyExists for a name that is
+  // registered at two places.
   IntrusivePtr<const Part> Get(std::string_view name) const {
     {
       MutexLock lock(mutex_);
@@ -58,7 +61,7 @@ class NamedParts {
     MutexLock lock(mutex_);
     return rows_.Has(name);
   }
-  // In alphabetical order.
+  // Returns the names in alphabetical order.
   std::vector<std::string> Names() const {
     MutexLock lock(mutex_);
     return rows_.Names();

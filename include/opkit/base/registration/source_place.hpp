@@ -1,5 +1,5 @@
-// SamePlace: whether two registrations stand at one place of the source. Registries ask it, since a
-// header that registers something does so in every unit that includes it.
+// SamePlace: true if two registrations stand at the same place of the source. Registries use it
+// because a header that registers something does so in every unit that includes it.
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
@@ -10,8 +10,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The folder and the name of a header, "ops/exp.hpp": all that is the same of it where it is
-// installed and where a library was built with it. Other files are known by their whole path.
+// Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
+// these two parts of the path are the same for an installed header and for the copy that a library
+// was built with.
 OPKIT_COLD inline std::string_view PlaceOfFile(std::string_view file) {
   while (file.substr(0, 2) == "./") file.remove_prefix(2);
   const size_t dot = file.rfind('.');
