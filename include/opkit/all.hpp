@@ -1,7 +1,7 @@
-// The whole toolkit that needs a compiler and nothing else: the other headers of this folder but
-// opkit/op.hpp, and the engine of variables, task graphs, layouts and observers. The standard
-// operators (opkit/ops/…), the backends (opkit/backends/…) and the bridges (opkit/interop/…) are
-// included by name. The unit with OPKIT_IMPLEMENTATION includes this.
+// Umbrella of everything that needs a compiler and no other library: the other headers of this
+// folder except opkit/op.hpp, plus the engine of variables, task graphs, layouts and observers.
+// Standard operators (opkit/ops/…), backends (opkit/backends/…) and bridges (opkit/interop/…) are
+// included by name. The unit that defines OPKIT_IMPLEMENTATION usually includes this header.
 #ifndef OPKIT_ALL_HPP_
 #define OPKIT_ALL_HPP_
 

@@ -1,5 +1,5 @@
-// The toolkit's switches, and the abilities of the compiler in use under the toolkit's own names.
-// Row 0: includes nothing but the version.
+// Configuration macros of the toolkit, and its own names for compiler attributes. The lowest
+// header: it includes only the version (row 0).
 #ifndef OPKIT_CONFIG_HPP_
 #define OPKIT_CONFIG_HPP_
 
@@ -19,10 +19,10 @@
 #endif
 
 // The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
-// OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
-// impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
-// defines OPKIT_IMPLEMENTATION before it includes the widest umbrella that the program uses, such
-// as opkit/all.hpp.
+// OPKIT_COMPILED, headers hold only declarations, templates and hot functions. The other
+// definitions stand in impl/*.ipp and are compiled once: by src/*.cpp, or by one unit of the
+// program that defines OPKIT_IMPLEMENTATION. That unit includes the widest umbrella that the
+// program uses, such as opkit/all.hpp.
 #if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
 #define OPKIT_COMPILED
 #endif
@@ -31,15 +31,16 @@
 #else
 #define OPKIT_INLINE inline
 #endif
-// A header ends with `#ifdef OPKIT_DEFINITIONS`, `#include` of its .ipp.
+// A header with an .ipp ends with `#ifdef OPKIT_DEFINITIONS` and the `#include` of that .ipp.
 #if !defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
 #define OPKIT_DEFINITIONS
 #endif
 
-// Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
-// lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
+// Marks a lambda that ParallelFor runs on the device. It is `__device__` alone under nvcc: a
+// `__host__ __device__` lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled
+// in .cc files.
 #ifdef __CUDACC__
-#define OPKIT_DEVICE_COMPILER  // one that compiles kernels of a device
+#define OPKIT_DEVICE_COMPILER  // the compiler also compiles device kernels
 #define OPKIT_DEVICE __device__
 #define OPKIT_HOST_DEVICE __host__ __device__
 #else
@@ -48,28 +49,30 @@
 #endif
 
 #ifdef __CUDA_ARCH__
-#define OPKIT_DEVICE_PASS  // this pass of the device compiler makes the device's code
+#define OPKIT_DEVICE_PASS  // this pass generates device code
 #endif
 
-// Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.
+// Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
+// Exception types need it, so that another shared object can catch them.
 #define OPKIT_EXPORT __attribute__((visibility("default")))
 
-// One in each program or shared library, whatever a dynamic linker would make of it.
+// Gives each program and each shared library its own copy: the dynamic linker cannot merge hidden
+// symbols.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
-// Keeps one copy of a body that many places would take in.
+// Keeps one copy of a function that the compiler would inline at many places.
 #define OPKIT_NOINLINE __attribute__((noinline))
 
-// Keeps error paths out of the way of the caller's instructions.
+// Marks error paths, so that the compiler places them apart from the caller's hot instructions.
 #define OPKIT_COLD __attribute__((cold))
 
 #define OPKIT_CONCAT_(a, b) a##b
 #define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
 #define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
-// Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
-// sentence of one is printed in a function, the name of the other in a class. nvcc takes neither in
-// an unnamed namespace.
+// First line of a `macro` that belongs at namespace scope; elsewhere a compile error. In a function
+// the static_assert prints its sentence, in a class the extern declaration shows its name. Has no
+// effect under nvcc, which accepts neither declaration in an unnamed namespace.
 #ifdef OPKIT_DEVICE_COMPILER
 #define OPKIT_AT_NAMESPACE_SCOPE(macro) static_assert(true)
 #else

@@ -1,6 +1,6 @@
-// Operators made of plain functions, in MXNet's spelling: REGISTER_OP(name).setForward(…)…; with
-// AttrMap, OpTensor and OpResource. Brings opkit/opkit.hpp too. A library of operators includes
-// opkit/op.hpp in place of it.
+// Umbrella for operators made of plain functions, in MXNet's spelling:
+// REGISTER_OP(name).setForward(…)…; with AttrMap, OpTensor and OpResource. Brings opkit/opkit.hpp
+// too. A library of operators includes opkit/op.hpp instead.
 #ifndef OPKIT_FUNCTIONS_HPP_
 #define OPKIT_FUNCTIONS_HPP_
 

@@ -1,7 +1,7 @@
-// Graphs of operators: Graph, inference, passes, Compile, Plan, Executor, SimpleNet, gradients
-// (REGISTER_GRADIENT, AddGradients), memory planning, printing and drawing. Brings opkit/opkit.hpp
-// too. Partitioners and named passes are in opkit/partition.hpp, readers of model files in
-// opkit/interop/.
+// Umbrella for graphs of operators: Graph, inference, passes, Compile, Plan, Executor, SimpleNet,
+// gradients (REGISTER_GRADIENT, AddGradients), memory planning, printing and drawing. Brings
+// opkit/opkit.hpp too. Partitioners and named passes are in opkit/partition.hpp, readers of model
+// files in opkit/interop/.
 #ifndef OPKIT_GRAPH_HPP_
 #define OPKIT_GRAPH_HPP_
 
@@ -24,7 +24,7 @@
 #include "opkit/graph/simple_net.hpp"
 #include "opkit/graph/subgraph.hpp"
 
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: operators with graphs or gradients
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients
 #include "opkit/plugin/export/export_gradients.hpp"
 #include "opkit/plugin/export/export_graphs.hpp"
 #endif

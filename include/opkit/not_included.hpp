@@ -1,6 +1,6 @@
-// Names what opkit/opkit.hpp leaves out, so that the compiler's words for a program that uses it
-// without its header name that header: a macro is one error, a class is declared beside its
-// header's name.
+// Declares names that opkit/opkit.hpp leaves out, so that the compiler's error for a program that
+// uses them names the missing header. A macro becomes one static_assert; a class is declared with
+// its header's name beside it.
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 
@@ -16,8 +16,8 @@ class Profiler;           // defined in opkit/profile.hpp
 
 }  // namespace opkit
 
-// clang shows where a class is declared that a variable needs defined. g++ does not, but suggests
-// the same name of another namespace, and shows that.
+// For a variable of an incomplete class, clang shows the class's declaration. g++ does not; for an
+// unknown name it suggests the same name in another namespace and shows that declaration.
 #ifdef __clang__
 namespace opkit::inline OPKIT_ABI {
 #else
@@ -41,7 +41,8 @@ class Library;          // defined in opkit/plugin.hpp
 }  // namespace opkit_not_included
 #endif
 
-// The error, and a variable template that takes the rest of the statement and does not look at it.
+// Prints the error. The variable template then absorbs the rest of the statement, which the
+// compiler does not check.
 #define OPKIT_NOT_INCLUDED(macro, header)                            \
   static_assert(false, #macro " needs #include <opkit/" header ">"); \
   template <class Builder>                                           \

@@ -1,5 +1,5 @@
-// The header that the source of a library of operators includes; the single header of this name
-// holds the same.
+// Umbrella for the source of a library of operators. The single header of this name holds the same
+// code.
 #ifndef OPKIT_OP_HPP_
 #define OPKIT_OP_HPP_
 

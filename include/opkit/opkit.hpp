@@ -1,5 +1,5 @@
-// What a program needs to define, register and call operators: tensors and attributes, devices,
-// ParallelFor, OPKIT_OP, REGISTER_CPU_OPERATOR, CreateOperator, Invoke. More is in opkit/graph.hpp,
+// Umbrella to define, register and call operators: tensors and attributes, devices, ParallelFor,
+// OPKIT_OP, REGISTER_CPU_OPERATOR, CreateOperator, Invoke. More is in opkit/graph.hpp,
 // opkit/functions.hpp (REGISTER_OP), opkit/profile.hpp, opkit/partition.hpp and opkit/plugin.hpp;
 // opkit/all.hpp has all of these. The standard operators (opkit/ops/…), the backends
 // (opkit/backends/…) and the bridges (opkit/interop/…) are included by name.
@@ -32,7 +32,7 @@
 #include "opkit/op/registration.hpp"
 #include "opkit/op/typed_operator.hpp"
 
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 #include "opkit/plugin/export/export_operators.hpp"
 #endif
 #if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_

@@ -1,5 +1,5 @@
-// Parts of a graph for a runtime of your own: REGISTER_PARTITIONER and what cuts the graph, and
-// REGISTER_PASS, passes by name. Brings opkit/graph.hpp too.
+// Umbrella for partitioners, which cut parts out of a graph for another runtime
+// (REGISTER_PARTITIONER), and for passes by name (REGISTER_PASS). Brings opkit/graph.hpp too.
 #ifndef OPKIT_PARTITION_HPP_
 #define OPKIT_PARTITION_HPP_
 
@@ -10,7 +10,7 @@
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
 
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 #include "opkit/plugin/export/export_partitioners.hpp"
 #endif
 

@@ -1,4 +1,4 @@
-// The host's side of libraries of operators: Library::Load. Brings opkit/opkit.hpp and
+// Umbrella for the host's side of libraries of operators: Library::Load. Brings opkit/opkit.hpp and
 // opkit/functions.hpp too. The source of a library includes opkit/op.hpp.
 #ifndef OPKIT_PLUGIN_HPP_
 #define OPKIT_PLUGIN_HPP_

@@ -1,6 +1,7 @@
-// The profiler: Profiler, its tables and traces, and the comparison of two of them. Brings
-// opkit/opkit.hpp too. Including it is enough for OPKIT_PROFILE=trace.json in the environment of a
-// header-only program. The page of a profile is opkit/report/report.hpp.
+// Umbrella for the profiler: Profiler, its tables and traces, and the comparison of two profiles.
+// Brings opkit/opkit.hpp too. A header-only program that includes it writes a trace when its
+// environment has OPKIT_PROFILE=trace.json. The HTML page of a profile is in
+// opkit/report/report.hpp.
 #ifndef OPKIT_PROFILE_HPP_
 #define OPKIT_PROFILE_HPP_
 

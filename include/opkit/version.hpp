@@ -1,5 +1,5 @@
-// Version of the toolkit and the inline namespace made of it, so that objects compiled against two
-// versions link as strangers instead of mixing layouts. Every header opens
+// The toolkit's version, and the inline namespace made of it: objects compiled against two versions
+// share no symbol, so their layouts never mix. Every header opens
 // `namespace opkit::inline OPKIT_ABI {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
