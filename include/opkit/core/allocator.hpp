@@ -1,5 +1,6 @@
-// Allocator: where a storage's bytes come from. One per memory device, replaceable at run time; it
-// counts what lives and the peak. Backends register theirs; the CPU's is here.
+// Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
+// own, replaceable at run time; it counts live and peak bytes. Backends register theirs; the CPU's
+// is here.
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -12,14 +13,15 @@ namespace opkit::inline OPKIT_ABI {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
-// Thread-safe. An allocator must outlive its memory; those given to SetAllocator live for ever.
+// Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
+// it gives out (see SetAllocator).
 class Allocator {
  public:
   virtual ~Allocator() = default;
 
-  // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
-  // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
-  // its type.
+  // Returns at least `bytes` bytes aligned to kAlignment; a null pointer for 0 bytes. Error
+  // (kOutOfMemory) with the requested and the live bytes. `index` is the device's number among
+  // those of its type.
   void* Allocate(int64_t bytes, int32_t index = 0);
   void Deallocate(void* data, int64_t bytes) noexcept;
 
@@ -30,7 +32,7 @@ class Allocator {
 
  protected:
   virtual void* DoAllocate(int64_t bytes) = 0;  // null when there is no memory
-  // For a type with several devices, each with memory of its own.
+  // Allocates on the device `index`, for a type whose devices each have memory of their own.
   virtual void* DoAllocateOn(int32_t /*index*/, int64_t bytes) { return DoAllocate(bytes); }
   virtual void DoDeallocate(void* data, int64_t bytes) noexcept = 0;
 
@@ -38,10 +40,10 @@ class Allocator {
   std::atomic<int64_t> live_{0}, peak_{0};
 };
 
-// Receives every change of what allocators have given out. A sink lives as long as the process.
+// Receives every allocation and deallocation. A sink lives as long as the process.
 class MemorySink {
  public:
-  // `bytes` more, less where negative, so that `live` are in use.
+  // `bytes` were allocated, or freed if negative; `live` bytes are now in use.
   virtual void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept = 0;
 
  protected:
@@ -66,7 +68,7 @@ class CPUAllocator final : public Allocator {
 };
 
 namespace detail {
-// Devices are few: a fixed table by device type, read without a lock.
+// The allocators by device type. A fixed table, since device types are few; read without a lock.
 struct AllocatorTable {
   static constexpr int kSlots = 128;
   std::atomic<Allocator*> slots[kSlots] = {};
@@ -77,7 +79,8 @@ struct AllocatorTable {
 AllocatorTable& Allocators();
 }  // namespace detail
 
-// The allocator of the device's memory. Error (kUnsupported) where no backend brought one.
+// Returns the allocator of the device type's memory. Error (kUnsupported) if no backend has set
+// one.
 Allocator& GetAllocator(DeviceType type);
 
 // Replaces the allocator of the device's memory for new storages and returns the one before (null

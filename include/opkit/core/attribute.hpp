@@ -10,7 +10,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A list's number is its element's plus five.
+// The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
   kInt,
   kFloat,
@@ -28,7 +28,8 @@ const char* ToString(AttributeType type);
 
 namespace detail {
 
-// The type an element is kept as: int64, double, bool, string or Tensor; void for any other type.
+// The type that an element is stored as: int64, double, bool, string or Tensor; void for any other
+// type.
 template <class T>
 using StoredAttribute = std::conditional_t<
     std::is_same_v<T, bool>, bool,
@@ -80,7 +81,7 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
-  // The elements as they are kept: a single value is a list of one, and bools are integers. Only
+  // The stored elements. A single value is a list of one, and bools are stored as integers. Only
   // the list that belongs to the type has elements.
   struct Values : detail::RefCounted {
     std::vector<int64_t> ints;
@@ -92,32 +93,32 @@ class Attribute {
       : type_(type), values_(std::move(values)) {}
   const Values& values() const { return *values_; }
 
-  // Also when moved from: a copy shares the value, which never changes.
+  // A move is a copy too: copies share the value, which never changes.
   Attribute(const Attribute&) = default;
   Attribute& operator=(const Attribute&) = default;
 
   AttributeType type() const { return type_; }
   bool is_list() const { return type_ >= AttributeType::kInts; }
-  // Elements of a list; 1 for a single value.
+  // Returns the number of elements of a list; 1 for a single value.
   size_t size() const {
     const Values& all = *values_;
     return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
   }
 
-  // Whether it was given as T: an element type or a vector of one.
+  // True if the attribute has the type of T: an element type or a vector of one.
   template <class T>
   bool Is() const {
     return type_ == kAttributeTypeOf<T>;
   }
-  // Whether Get of that type returns. Integers read as floating-point numbers too, and an empty
-  // list as a list of anything.
+  // True if Get can return this type. Integers read as floating-point numbers too, and an empty
+  // list as a list of any type.
   bool ReadsAs(AttributeType wanted) const {
     return type_ == wanted || (is_list() && size() == 0 && wanted >= AttributeType::kInts) ||
            (type_ == AttributeType::kInt && wanted == AttributeType::kFloat) ||
            (type_ == AttributeType::kInts && wanted == AttributeType::kFloats);
   }
-  // Errors: kTypeMismatch for a type that it does not read as, kOutOfRange for an integer that T
-  // cannot hold exactly.
+  // Returns the value as T. Errors: kTypeMismatch for a type that the attribute cannot be read as;
+  // kOutOfRange for an integer that T cannot hold exactly.
   template <class T>
   T Get() const {
     if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
@@ -208,29 +209,29 @@ struct NamedAttribute {
   friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
 };
 
-// Named attributes in the order they were set. A few at a time, read when an operator is built and
-// never while it runs: a list beats a map.
+// Named attributes in the order they were set. A list, not a map: an operator has few attributes,
+// and reads them when it is built, never while it runs.
 class Arguments {
  public:
   Arguments() = default;
-  // Error (kInvalidArgument) for a name that is there twice.
+  // Error (kInvalidArgument) for a name that is given twice.
   Arguments(std::initializer_list<NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
   void Set(std::string name, Attribute value);
   bool Remove(std::string_view name);
-  // Null when there is none.
+  // Returns null if there is none of that name.
   const Attribute* Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name); }
 
-  // The attribute as T, or `fallback` when there is none. A stored value of another type is an
-  // Error (kTypeMismatch) that names the argument.
+  // Returns the attribute as T, or `fallback` if there is none. A stored value of another type is
+  // an Error (kTypeMismatch) that names the argument.
   template <class T>
   T Get(std::string_view name, T fallback) const {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // As above; an Error (kNotFound) when there is none.
+  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);

@@ -6,8 +6,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Elements [n, c, ...] of a tensor of rank 2 and above lie at [n, ..., c]; of a lower rank as in
-// the standard layout. Registered by the first call.
+// Returns the layout's id; the first call registers the layout. Element [n, c, ...] of a tensor of
+// rank 2 and above lies at [n, ..., c]; lower ranks are stored as in the standard layout.
 OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// Device: where a tensor's bytes are and an operator runs, {type, index}. A program may register
-// device types of its own beside those of core/device_type.hpp.
+// Device: {type, index}, the place where a tensor's bytes are and an operator runs. A program may
+// register device types of its own beside those of core/device_type.hpp.
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
@@ -27,15 +27,15 @@ struct DeviceTypeInfo {
 
 namespace detail {
 
+// The known device types and those that the program has registered.
 struct DeviceTypeRegistry {
   struct Entry {
     DeviceType type;
     DeviceTypeInfo info;
   };
-  // An array, not a vector: what a library allocates on the heap leaks when it is unloaded.
+  // An array, not a vector: heap memory of a library leaks when the library is unloaded.
   struct Entries {
-    static constexpr int kMost =
-        64;  // more than the user's types that AllocatorTable has slots for
+    static constexpr int kMost = 64;  // room for a user's type in every slot of AllocatorTable
     Entries() {
       for (const KnownDeviceType& known : kKnownDeviceTypes)
         all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
@@ -55,26 +55,29 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
-// The number of the device type of that name; -1 if this program knows none.
+// Returns the number of the device type of that name; -1 if this program knows none.
 OPKIT_COLD int FindDeviceType(std::string_view name);
 
-// Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
-// registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
+// Registers a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
+// registration is harmless. Errors: kAlreadyExists for another name or number of a known type;
+// kOutOfRange for too many types.
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
-// How to find out why a device of the type is not there; empty where it is. A backend tells.
+// Sets the function that explains why a device of the type is missing; it returns an empty string
+// for a device that is there. Backends call this.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
-// Why the device is not there; empty where it is, or nobody has said how to find out.
+// Returns why the device is missing; empty if it is there, or if its type has no such function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
 
-// True when the host may dereference pointers to this device's memory. Locks for a user's types
-// only.
+// True if the host may dereference pointers to this device's memory. Takes a lock only for a user's
+// own types.
 inline bool IsHostAccessible(DeviceType type) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
   return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
 }
 
-// The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.
+// Returns the device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on
+// cpu:0.
 Device MemoryDevice(Device device);
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }

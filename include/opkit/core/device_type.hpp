@@ -1,5 +1,5 @@
-// DeviceType: the kinds of devices, with DLPack's numbers, and what the toolkit knows about each of
-// them without its backend. This is the one portable place that names a vendor's devices.
+// DeviceType: the kinds of devices, with DLPack's numbers, and the facts that the toolkit knows
+// about each of them without its backend. No other portable header names a vendor's devices.
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -22,7 +22,7 @@ enum class DeviceType : int32_t {
   kCUDAManaged = 13,
   kOneAPI = 14,
   kGPU = kCUDA,  // MXNet's "gpu"
-  // Not one of DLPack's. Its tensors are in the CPU's memory, and are exported as the CPU's.
+  // Not a type of DLPack. Its tensors are in CPU memory, and are exported as CPU tensors.
   kCPUStream = 64,
   kFirstUserDevice = 80,
 };
@@ -35,7 +35,7 @@ struct KnownDeviceType {
   DeviceType memory;     // the type whose allocator and copies it uses
   bool host_accessible;  // the host may dereference pointers to its memory
 };
-// The common ones first, as lookups go from the front.
+// Common types stand first, because lookups go from the front.
 inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
     {DeviceType::kCPU, "cpu", DeviceType::kCPU, true},
     {DeviceType::kCPUStream, "cpu_stream", DeviceType::kCPU, true},
@@ -50,7 +50,7 @@ inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
     {DeviceType::kCUDAManaged, "cuda_managed", DeviceType::kCUDAManaged, true},
     {DeviceType::kOneAPI, "oneapi", DeviceType::kOneAPI, false},
 };
-// Null for a type of the user's own.
+// Returns null for a type of the user's own.
 constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
   for (const KnownDeviceType& known : kKnownDeviceTypes)
     if (known.type == type) return &known;

@@ -1,6 +1,6 @@
-// DLPack in and out without a copy, versioned and unversioned. The structs are our own declarations
-// of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares them with the real
-// header.
+// Exports tensors to DLPack and imports them without a copy, versioned and unversioned. The structs
+// are our own declarations of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares
+// them with the real header.
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
@@ -62,7 +62,7 @@ inline constexpr DLPackTypeRow kDLPackTypes[] = {
     {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
     {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
 
-// Keeps the tensor alive and the arrays that the exported DLTensor points into.
+// An exported tensor: keeps its memory alive, and the arrays that the DLTensor points to.
 template <class Managed>
 struct DLPackExport {
   Tensor tensor;
@@ -120,7 +120,7 @@ Tensor ImportDLPack(Managed* managed) {
   int64_t last = 0;
   for (int i = 0; i < strides.size(); ++i) {
     int64_t step = 0;
-    if (shape[i] == 1) strides[i] = 0;  // unused, and may be anything
+    if (shape[i] == 1) strides[i] = 0;  // unused; may have any value
     if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
         __builtin_add_overflow(last, step, &last))
       Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
@@ -157,7 +157,7 @@ concept Versioned = requires(T& t) { t.version.major; };
 
 }  // namespace detail
 
-// Structs of DLPack's layout: those above, or the real header's.
+// Structs with DLPack's layout: those above or those of the real header.
 template <class T>
 concept DLPackManaged = requires(T& t) {
   t.dl_tensor.byte_offset;
@@ -167,8 +167,8 @@ concept DLPackManaged = requires(T& t) {
                                               : sizeof(dlpack::DLManagedTensor));
 };
 
-// Exports without a copy, as our struct or another of its layout; the caller owns the result and
-// calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
+// Exports without a copy, as our struct or another one of the same layout; the caller owns the
+// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
 template <DLPackManaged Managed = dlpack::DLManagedTensor>
 Managed* ToDLPack(const Tensor& tensor) {
   return detail::ExportDLPack<Managed>(tensor);
@@ -181,8 +181,9 @@ Managed* ToDLPackVersioned(const Tensor& tensor) {
 }
 
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
-// handle; on an Error it still belongs to the caller. A read-only one is refused unless
-// `accept_read_only`: a Tensor does not remember that it must not be written.
+// handle; on an Error it still belongs to the caller. A read-only tensor is an Error
+// (kInvalidArgument) unless `accept_read_only` is true: a Tensor does not remember that it must not
+// be written.
 template <DLPackManaged Managed>
 Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");

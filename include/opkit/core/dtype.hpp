@@ -32,11 +32,11 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// Whether the number is a dtype's, kUndefined included: numbers of files and of other hosts may not
-// be.
+// True if the number is that of a dtype, kUndefined included; numbers from files and other hosts
+// may be others.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Bytes of one element; 0 for kUndefined and for what is no dtype.
+// Returns the bytes of one element; 0 for kUndefined and for an invalid number.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
@@ -164,7 +164,7 @@ inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 template <class T>
 concept Element = kDTypeOf<T> != DType::kUndefined;
 
-// "float32", …: the DType of that name, or kUndefined.
+// Returns the DType of a name such as "float32"; kUndefined for other names.
 inline DType DTypeFromName(std::string_view name) {
   for (int i = 1; i < kNumDTypes; ++i)
     if (name == ToString(static_cast<DType>(i))) return static_cast<DType>(i);
@@ -185,7 +185,7 @@ Result CallWithTypeAs(F& f) {
 }
 }  // namespace detail
 
-// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns what it returns. `f` is a lambda
+// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns its result. `f` is a lambda
 // `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
 // Error (kTypeMismatch) that lists those supported.
 //

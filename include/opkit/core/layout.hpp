@@ -1,6 +1,6 @@
-// Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
-// strides); any other id is one that RegisterLayout gave (core/layout_registry.hpp), and its
-// immutable descriptor, where it has one, says which blocking was chosen.
+// Layout: the order of a tensor's elements in memory. The standard layout, id 0, is row-major or
+// described by the strides. RegisterLayout (core/layout_registry.hpp) gives all other ids; an
+// optional immutable descriptor describes the chosen blocking.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -25,18 +25,20 @@ class LayoutDescriptor : public detail::RefCounted {
  public:
   virtual bool Equals(const LayoutDescriptor& other) const = 0;
   virtual std::string Describe() const = 0;
-  // Bytes that the elements of this shape take; negative: as many as in the standard layout.
+  // Returns the bytes that a tensor of this shape takes; negative for as many as in the standard
+  // layout.
   virtual int64_t Bytes(const Shape& shape, DType dtype) const {
     return static_cast<void>(shape), static_cast<void>(dtype), -1;
   }
 };
 
 namespace detail {
-// The name of a registered layout, empty for others; empty while none is registered.
+// Returns the name of a registered layout, an empty string for others. The hook is empty until a
+// layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
 // ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
-// other layouts than the standard one only where some are registered.
+// other layouts only in programs that register some.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -57,7 +59,7 @@ struct Layout {
     if (a.descriptor == b.descriptor) return true;
     return a.descriptor && b.descriptor && a.descriptor->Equals(*b.descriptor);
   }
-  // The name and what the descriptor says: "nChw8c 16 channels".
+  // Returns the name and the descriptor's text: "nChw8c 16 channels".
   friend std::string ToString(const Layout& layout) {
     if (layout.is_standard()) return "standard";
     std::string name = detail::g_layout_name ? detail::g_layout_name(layout.id) : std::string();

@@ -1,5 +1,5 @@
-// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
-// from it: where nothing registers a layout, that code does without the registry.
+// Hooks into the registry of layouts, for code that exchanges layouts with another image. A program
+// that registers no layout does not need the registry.
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
@@ -8,19 +8,20 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// All layouts but the standard one, and the direct converters between two of them.
+// A layout other than the standard one.
 struct RegisteredLayout {
   LayoutId id;
   std::string name;
   bool has_descriptors;
   double ns_per_byte;
 };
+// A direct converter between two such layouts.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
 };
-// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
-// nothing but the standard layout is registered.
+// Functions of core/layout_registry.hpp. The hooks are empty until the registry is used; until then
+// only the standard layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
     kOtherLayout, kLayoutHeader};
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{

@@ -1,5 +1,5 @@
-// The layouts of the program besides the standard one: their names, what a tensor takes in them,
-// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
+// The registry of the program's layouts: their names, the sizes of tensors in them, and the
+// conversions between them. Lives in core/ so that both Invoke and plans use it.
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
@@ -9,26 +9,29 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
-// neither strided. Both are on the host. Called by several threads at once.
+// Writes the elements of `from` into the memory of `to`. The two differ in layout or descriptor;
+// they have the same dtype and shape and no strides, and both are on the host. Called by several
+// threads at once.
 using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
 
+// The parameters of RegisterLayout.
 struct LayoutDefinition {
   std::string name;  // "NHWC"
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
-  // of a layout with descriptors, which tell. Called by several threads at once.
+  // Returns the bytes that a tensor of this shape takes; empty: as many as in the standard layout.
+  // A layout with descriptors uses LayoutDescriptor::Bytes instead. Called by several threads at
+  // once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
-  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
+  // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
-  // An estimate of the time of a conversion, for each byte read or written.
+  // The estimated time of a conversion, for each byte read or written.
   double ns_per_byte = 0.25;
 };
 
-// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
-// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
+// Registers a layout and returns its id. Ids differ from run to run, so files store layouts by
+// name. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
 //
 //   LayoutId Nhwc() {
 //     static const LayoutId id = RegisterLayout(
@@ -36,56 +39,59 @@ struct LayoutDefinition {
 //     return id;
 //   }
 OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
-// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
-// for a layout that is not registered; kAlreadyExists.
+// Registers a direct conversion, for two layouts between which the way through the standard layout
+// would cost more. Errors: kNotFound for a layout that is not registered; kAlreadyExists.
 OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
                                                double ns_per_byte = 0.25);
 
-// The standard layout is registered, as "standard".
+// True if the id is registered; the standard layout always is, as "standard".
 OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
-// The id of a name. Error (kNotFound) that names the nearest.
+// Returns the id of a name. Error (kNotFound) with the nearest name.
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
-// The name of an id; "layout 7" where it is not registered.
+// Returns the name of an id; "layout 7" if it is not registered.
 OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
+// Returns the bytes of a tensor in the layout. Errors: kNotFound if the layout is not registered;
+// kOutOfRange.
 OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
 
-// The layouts that a conversion leads through, the last of them its target, and an estimate of its
-// time; no steps and 0 where there is nothing to convert.
+// A conversion from one layout to another: the layout after each step, the last being the target,
+// and the estimated time. No steps and 0 ns if there is nothing to convert.
 struct LayoutPath {
   std::vector<Layout> steps;
   double cost_ns = 0;
 };
 
-// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
+// Functions by which libraries exchange layouts with their host: see
+// plugin/load/library_layouts.hpp.
 namespace detail {
 OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
 OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
-// The name, which lasts until the layout is removed; null for the standard layout and for none.
+// Returns the name, valid until the layout is removed; null for the standard layout and for an
+// unregistered id.
 OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
-// Converts by the one direct converter. Error (kNotFound) where there is none.
+// Converts with the direct converter of the two layouts. Error (kNotFound) if there is none.
 OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
-// Forgets a layout with its converters, of which none may run: the number is never given again, the
-// name may be.
+// Removes a layout and its converters, none of which may be running. The id is never used again;
+// the name may be.
 OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
-// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
+// Frees a library's layout registry before the library is unmapped; no call may follow.
 OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
 }  // namespace detail
 
-// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
-// not registered.
+// Returns the cheapest path by the estimates of the converters. Error (kNotFound) if one of the two
+// layouts is not registered.
 OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
                                             const Shape& shape, DType dtype);
 
-// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
+// Returns a tensor with new memory in the given layout. Errors: as for LayoutBytes; kOutOfMemory.
 OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
                                     Device device = {});
-// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
-// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
-// the host cannot reach it.
+// Returns the tensor in the given layout and descriptor, converted by the cheapest path; shares the
+// memory if the two layouts are equal. Errors: kUninitialized; kNotFound; kUnsupported if the host
+// cannot reach the memory.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
-// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
-// also kInvalidArgument where the two differ in dtype or shape.
+// Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same one.
+// Errors: as above; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 }  // namespace opkit

@@ -24,7 +24,8 @@ concept IntegerRange = requires(const R& range) {
 namespace detail {
 
 OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
-// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+// Returns `i` counted from the front; a negative `i` counts from the end. Error (kOutOfRange) that
+// prints `values`, the extents or strides.
 inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
   if (i >= 0 && i < size) [[likely]]
     return static_cast<size_t>(i);
@@ -38,7 +39,7 @@ class Dims {
  public:
   static constexpr int kInline = 6;
 
-  Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
+  Dims() {}  // not defaulted: a const object with a Dims member needs no initializer
   Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
   Dims(const int64_t* values, size_t count) { Assign(values, count); }
   template <IntegerRange R>
@@ -62,7 +63,7 @@ class Dims {
   int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
   const int64_t* begin() const { return data(); }
   const int64_t* end() const { return data() + size_; }
-  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  // A negative index counts from the end. Error (kOutOfRange) for an index outside the vector.
   int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
   int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
@@ -138,17 +139,17 @@ class Shape {
   const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  // `axis` counted from the front. Error: kOutOfRange.
+  // Returns `axis` counted from the front; a negative axis counts from the end. Error: kOutOfRange.
   int Axis(int64_t axis) const {
     return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
   }
-  // Product of the extents in [begin, end).
+  // Returns the product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
-  // Element strides of the row-major dense tensor of this shape.
+  // Returns the strides, in elements, of the row-major dense tensor of this shape.
   Dims DenseStrides() const;
 
-  // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
-  // of an empty tensor, are never used.
+  // True if `strides` place the elements as DenseStrides() does. Ignores strides of axes of extent
+  // 1, and all strides of an empty tensor.
   bool IsDense(const Dims& strides) const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
@@ -156,7 +157,8 @@ class Shape {
   std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
-  // Extents other than zero must multiply within int64 even beside a zero: strides need them.
+  // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
+  // strides are such products.
   static int64_t CountElements(const Dims& dims);
 
   Dims dims_;

@@ -1,5 +1,5 @@
-// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it,
-// through the allocator it came from or the deleter that foreign memory was adopted with.
+// Storage: reference-counted bytes of one device. Tensors view it. The last handle frees it,
+// through its allocator or the deleter of foreign memory.
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
@@ -8,17 +8,18 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
  public:
-  // Frees foreign memory; `context` is what was given with it.
+  // Frees foreign memory; `context` is the pointer given to the constructor.
   using Deleter = void (*)(void* data, void* context);
 
-  // Bytes from the device's allocator. Error: kOutOfMemory, kUnsupported.
+  // Takes the bytes from the device's allocator. Errors: kOutOfMemory, kUnsupported.
   StorageBlock(Device device, int64_t nbytes)
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
     data_ = allocator_->Allocate(nbytes, device.index);
   }
-  // Foreign memory; `deleter` may be null when the caller keeps it alive.
+  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
   OPKIT_NOINLINE ~StorageBlock() override {
@@ -31,7 +32,8 @@ class StorageBlock final : public detail::RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
-  // No address in common, as two blocks of one allocator; foreign memory may overlap.
+  // True if the two have no address in common, as two blocks of one allocator; foreign memory may
+  // overlap.
   bool IsApartFrom(const StorageBlock& other) const {
     const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
     return a + static_cast<uintptr_t>(nbytes_) <= b ||

@@ -1,5 +1,5 @@
 // Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
-// the rank itself may be unknown. What shape inference reads and writes.
+// the rank itself may be unknown. Shape inference reads and writes such shapes.
 #ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 #define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
@@ -9,14 +9,14 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
-// that there is nothing to infer yet, and is no Error of Compile.
+// Thrown by functions that need a rank or an extent that is not known. From an inference function
+// it means that nothing can be inferred yet, which is no Error of Compile.
 class OPKIT_EXPORT NotKnownYet : public Error {
  public:
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
-// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
+// One extent. Two symbols of the same name are the same extent; two unknown extents may differ.
 class Dim {
  public:
   Dim() = default;  // unknown
@@ -28,7 +28,7 @@ class Dim {
   bool is_known() const { return value_ >= 0; }
   bool is_symbol() const { return !symbol_.empty(); }
   bool is_unknown() const { return !is_known() && !is_symbol(); }
-  // Error (kFailedPrecondition) unless known.
+  // Returns the number. Error (kFailedPrecondition) unless it is known.
   int64_t value() const;
   const std::string& symbol() const { return symbol_; }
 
@@ -36,12 +36,12 @@ class Dim {
   friend std::string ToString(const Dim& dim) {
     return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
   }
-  // True unless the two are known to differ.
+  // False only if both are known and differ.
   static bool Compatible(const Dim& a, const Dim& b) {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }
-  // The extent that both describe, with the knowledge of both; nothing if they contradict each
-  // other.
+  // Merges two descriptions of one extent: a number is kept before a symbol, a symbol before
+  // unknown. Returns nothing if two numbers differ.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
 
  private:
@@ -51,9 +51,9 @@ class Dim {
 
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
-// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
-// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
-// one.
+// A number computed from extents, as in `x[1] - w[0] + 1`. Negative numbers are allowed; the result
+// is unknown if one extent is not a number. Converts to Dim; Error (kInvalidArgument) for a
+// negative number.
 class DimExpr {
  public:
   DimExpr(int64_t value) : value_(value) {}
@@ -78,14 +78,15 @@ DimExpr operator-(const DimExpr& a, const DimExpr& b);
 DimExpr operator*(const DimExpr& a, const DimExpr& b);
 DimExpr operator/(const DimExpr& a, const DimExpr& b);
 
-// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
+// A shape whose extents may be symbols or unknown. The rank of a default-constructed shape is
+// unknown too.
 class SymbolicShape {
  public:
   SymbolicShape() = default;
   SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
   explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
   SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
-  // A shape of `rank` unknown extents.
+  // Returns a shape of `rank` unknown extents.
   static SymbolicShape OfRank(int rank) {
     return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
   }
@@ -107,12 +108,12 @@ class SymbolicShape {
   Dim& operator[](int axis) { return dims_[Axis(axis)]; }
   const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
   int size() const { return rank(); }
-  // Error (kFailedPrecondition) unless every extent is known.
+  // Returns the shape. Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
-  // The same; of elements.
+  // Returns the number of elements. Errors as for ToShape.
   int64_t numel() const { return ToShape().numel(); }
 
-  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // Merges two descriptions of one shape, extent by extent. Returns nothing if they contradict each
   // other.
   static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
 

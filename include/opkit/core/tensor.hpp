@@ -1,5 +1,5 @@
 // Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
-// Tensor is cheap and shares its bytes; CopyFrom copies them. What every operator reads and writes.
+// Tensor is cheap and shares its bytes; CopyFrom copies them. Operators read and write Tensors.
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
@@ -38,7 +38,8 @@ class Tensor {
   // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
-  // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
+  // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
+  // counts differ.
   template <Element T>
   static Tensor From(Shape shape, std::initializer_list<T> values) {
     return From(std::move(shape), values.begin(), values.size());
@@ -52,7 +53,7 @@ class Tensor {
     if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
-  // A vector, span or array of T.
+  // Takes a vector, span or array of T.
   template <Element T, class Range>
     requires requires(const Range& range) {
       { range.data() } -> std::convertible_to<const T*>;
@@ -70,8 +71,8 @@ class Tensor {
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
-  // Memory of the caller's, which must outlive every tensor that shares it. Throws where it is null
-  // and the shape has elements.
+  // Views the caller's memory, which must outlive every tensor that shares it. Error
+  // (kInvalidArgument) for a null pointer if the shape has elements.
   template <Element T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
@@ -103,14 +104,16 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Bytes that Resize can use without new memory; 0 where strides leave gaps that are not ours.
+  // Returns the bytes that Resize can use without new memory; 0 if strides leave gaps, which may
+  // belong to other tensors.
   int64_t capacity() const { return capacity_; }
-  // In elements.
+  // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
-  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  // True if the tensor stores strides, as a view may; they can still be dense.
   bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
-  // Elements of this dtype and shape at this place, dense and in the standard layout.
+  // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
+  // layout.
   bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
         shape_.rank() != rank)
@@ -120,17 +123,17 @@ class Tensor {
       if (own[axis] != extents[axis]) return false;
     return true;
   }
-  // Has a dtype and memory, so that it may be read.
+  // True if the tensor has a dtype, and memory for its elements, so that it may be read.
   bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
 
-  // Pointer to the first element; elements follow `strides()`. Errors: kTypeMismatch for another
-  // T, kUninitialized.
+  // Returns the first element's address; elements follow `strides()`. Errors: kTypeMismatch for
+  // another T, kUninitialized.
   template <Element T>
   const T* data() const {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // As data(); a tensor that has no dtype yet takes T and is allocated.
+  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -138,7 +141,7 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
-  // As data<T>(), for a dtype that the program knows at run time.
+  // Returns the same as data<T>(), for a dtype that the program knows at run time.
   const void* raw_data(DType wanted) const {
     CheckHolds(wanted);
     return raw_data();
@@ -146,7 +149,8 @@ class Tensor {
   void* raw_mutable_data() const {
     return storage_ ? static_cast<char*>(storage_->data()) + byte_offset_ : nullptr;
   }
-  // The elements in row-major order. Host tensors only.
+  // Returns the elements in row-major order. Error (kUnsupported) for a tensor that the host cannot
+  // reach.
   template <Element T>
   std::vector<T> ToVector() const {
     CheckHolds(kDTypeOf<T>);
@@ -157,19 +161,19 @@ class Tensor {
     return std::vector<T>(values, values + numel());
   }
 
-  // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
-  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and the
-  // tensors that share the old memory keep it. Without a dtype only the shape is set.
+  // Changes the shape and keeps the dtype. Memory is kept when it is large enough, so shrinking and
+  // growing back costs nothing. Otherwise the tensor takes new memory with undefined contents, and
+  // the tensors that share the old memory keep it. Without a dtype only the shape is set.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
   }
   void Resize(Shape shape, DType dtype);
-  // Memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
+  // Reserves memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
   void ReserveSpace(int64_t outer);
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
-  // Drops memory and strides alone: to read elements of the dtype and shape that stay is an Error
+  // Drops memory and strides; dtype and shape stay. Reading elements is then an Error
   // (kUninitialized), unless there are none.
   void ReleaseMemory();
 
@@ -177,20 +181,22 @@ class Tensor {
   // the element counts agree.
   void ShareData(const Tensor& source);
 
-  // A dense copy of the source's elements in this tensor's own memory and device, both reachable
-  // from the host (device/copy.hpp crosses devices).
+  // Copies the source's elements, dense, into this tensor's own memory on its device. Both devices
+  // must be reachable from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // The tensor that a copy of `source` writes to: this one resized, or new memory of its device
-  // where the two overlap. This tensor stays as it is.
+  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
+  // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
   Tensor PreparedFor(const Tensor& source) const;
-  // A dense tensor with memory of its own.
+  // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
 
-  // The same memory under another shape of equal element count. One extent may be -1.
+  // Returns the same memory under another shape of equal element count. One extent may be -1.
   Tensor View(const Dims& dims) const;
-  // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
+  // Returns the elements [begin, end) of `axis`, in the same memory. Resizing a slice never reaches
+  // beyond it.
   Tensor Slice(int axis, int64_t begin, int64_t end) const;
-  // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
+  // Returns the same memory with its axes in another order: axis i of the result is axis order[i]
+  // of this tensor.
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
@@ -200,19 +206,20 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // For layouts that need other sizes than the dense one: all of `storage`, or `bytes` of it behind
-  // `byte_offset`.
+  // Returns a tensor in a layout whose size may differ from the dense one. Views `bytes` bytes of
+  // `storage` behind `byte_offset`, all of them if `bytes` is negative.
   static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                            int64_t byte_offset = 0, int64_t bytes = -1);
-  // The same memory on another device that can reach it (cpu and cpu_stream).
+  // Moves the tensor to another device that reaches the same memory (cpu and cpu_stream). Error
+  // (kInvalidArgument) for other devices.
   void SetDevice(Device device);
 
-  // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
+  // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
   OPKIT_COLD std::string Describe() const;
   friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
   std::string ToString() const { return Describe(); }  // the same
 
-  // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
+  // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
@@ -243,9 +250,9 @@ class Tensor {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
-  // Bytes from the first element to the end of the last.
+  // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // As SpanBytes, for strides that nobody has checked yet: -1 when they cannot be right.
+  // Returns the same for unchecked strides; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 

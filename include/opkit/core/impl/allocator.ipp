@@ -50,8 +50,8 @@ OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type
 }
 
 OPKIT_INLINE AllocatorTable& Allocators() {
-  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
-  // on the heap would be lost.
+  // Never destroyed, so that it outlives every static tensor. In static memory, because heap memory
+  // of a library that is unloaded would leak.
   alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
   static auto* table = new (room) AllocatorTable;
   return *table;

@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Elements of one size, in tiles that fit the first cache.
+// Transposes elements of one size, in tiles that fit the first-level cache.
 template <class Element>
 void TransposeElements(const Element* from, Element* to, int64_t rows, int64_t columns) {
   constexpr int64_t kTile = 32;

@@ -14,6 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The layouts and converters of this image. Thread-safe.
 class OPKIT_IMAGE_LOCAL LayoutRegistry {
  public:
   struct Converter {
@@ -102,7 +103,7 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     MutexLock lock(mutex_);
     return Name(id);
   }
-  // Lasts until the layout is removed.
+  // Returns a reference that is valid until the layout is removed.
   LayoutDefinition& DefinitionOf(LayoutId id) const {
     MutexLock lock(mutex_);
     return Get(id);
@@ -130,7 +131,7 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
     layouts_[id] = nullptr;
   }
-  // Throws where there is no direct converter.
+  // Returns the direct converter. Error (kNotFound) if there is none.
   Converter& ConverterOf(const Layout& from, const Layout& to) const {
     MutexLock lock(mutex_);
     if (Converter* found = Find(from.id, to.id)) return *found;
@@ -146,16 +147,17 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     const int64_t to_bytes = LayoutBytes(to, shape, dtype);
     MutexLock lock(mutex_);
     for (const LayoutId id : {from.id, to.id}) Get(id);
-    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
-    // does. The source and the target may be two descriptions of one layout, so the target has a
-    // place of its own.
+    // Bellman-Ford: relaxes every converter until no cost falls, which is cheap for a few layouts.
+    // The source and the target may be one layout with two descriptors, so the target has a place
+    // of its own.
     const size_t target = layouts_.size();
     struct Place {
       double cost = -1;  // not reached yet
       size_t before = 0;
     };
     std::vector<Place> places(layouts_.size() + 1);
-    // Layouts between the two count as dense: no author's function is called under the lock.
+    // Layouts between the two count with their dense size, so that no author's function is called
+    // under the lock.
     const auto bytes_at = [&](size_t at) {
       return at == target ? to_bytes : at == from.id ? from_bytes : dense;
     };
@@ -274,7 +276,7 @@ OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
 }
 OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
 OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
-// The function takes one step of a path.
+// Takes one step of a path, and checks that the converter wrote into the given memory.
 OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
   auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
   const Layout layout = to.layout();
@@ -290,7 +292,7 @@ OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
     Throw(ErrorCode::kOperatorFailed, what(),
           " gave another tensor back; it is to write to the memory of the one that it is given");
 }
-// The tensor after all steps of a path but the last.
+// Returns the tensor after all steps of a path but the last.
 OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
   Tensor last = tensor;
   for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
