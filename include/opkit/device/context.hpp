@@ -1,5 +1,5 @@
-// Context: the device-side handle an operator runs with. The concept that every device meets, and
-// CPUContext, where issuing work means doing it.
+// Context: the device-side handle an operator runs with. Defines the concept that the context of
+// every device meets, and CPUContext, where issuing work means doing it.
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
@@ -7,8 +7,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A user's own device is a class like CPUContext below, a REGISTER_<DEVICE>_OPERATOR macro of one
-// line (op/registration.hpp), and, where its memory is not the host's, an Allocator and copies.
+// The context of a device. A user's own device needs a class like CPUContext below and a
+// REGISTER_<DEVICE>_OPERATOR macro of one line (op/registration.hpp). If its memory is not the
+// host's, it also needs an Allocator and copies.
 template <class C>
 concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
   { C::kDeviceType } -> std::convertible_to<DeviceType>;
@@ -22,28 +23,28 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
-// Whether an operator may be issued before the work of those that it depends on is done, where that
-// was issued to the same kind of device: as the context's member of that name says, which is true
-// of every asynchronous context without one.
+// True if work may be issued before its predecessors on the same device type are done. Default:
+// every asynchronous context; override with C::kSupportsAsyncScheduling.
 template <DeviceContext C>
 inline constexpr bool kSupportsAsyncScheduling = C::kAsynchronous;
 template <DeviceContext C>
   requires requires { C::kSupportsAsyncScheduling; }
 inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
 
-// Abilities that a context may have besides, each a concept.
+// Optional abilities of a context, each a concept.
 //
-// Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
-// user's own. ParallelFor, strided inputs and function operators' launch come with it.
+// A context that runs host functions at their place in the stream: CPUContext, CPUStreamContext, or
+// a user's own. It supports ParallelFor, strided inputs and the launch of function operators.
 template <class C>
 concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
-// Work that is issued on a stream of the device's own kind, given to copies and to functions.
+// A context that issues work on a native stream of its device; copies and functions receive that
+// stream.
 template <class C>
 concept NativeStreamContext = requires(C& context) {
   { context.native_stream() } -> std::convertible_to<void*>;
 };
-// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, when a
-// profile records it: the device tells the span of `event` when the work was there
+// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, while a
+// profile is recorded. The device then reports the times of that work for the span of `event`
 // (SpanSink::RanOnDevice).
 template <class C>
 concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
@@ -51,11 +52,11 @@ concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(ev
 template <class C>
 concept RetainingContext =
     requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
-// A stream that is an object of the toolkit's or the author's.
+// A context whose stream is an object of the toolkit or of the author.
 template <class C>
 concept StreamContext = requires(C& context) { &context.stream(); };
 
-// Synchronous host execution. Every call costs next to nothing.
+// Runs work on the host, synchronously. Every call costs next to nothing.
 class CPUContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kCPU;
@@ -69,7 +70,7 @@ class CPUContext {
 
   Device device() const { return {}; }
   void SwitchToDevice(int = 0) {}
-  // Work is done when it is issued: an operator with an asynchronous part finishes the event
+  // Work is done when it is issued; an operator with an asynchronous part finishes the event
   // itself.
   void Record(Event& event) { event.SetScheduled(); }
   void WaitEvent(const Event& event) { event.Finish(); }

@@ -1,5 +1,5 @@
-// Copies between devices: a table of functions by the memory they read and write, which backends
-// fill, and Copy (done when it returns) and CopyAsync (issued on a context's stream) on top of it.
+// Copies between devices. Backends register functions by the memory that they read and write; Copy
+// (done on return) and CopyAsync (issued on a context's stream) use them.
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
@@ -9,10 +9,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Copies `nbytes` (never 0) between two devices' memory, which does not overlap. With a null
-// `stream` the bytes are there when it returns; otherwise the copy is issued on that native stream,
-// the one the context gave. Throws what fails. A backend registers one for each direction, and one
-// from its device to itself that serves copies within a device and between peers:
+// Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
+// a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
+// of the context. Throws on failure. A backend registers one function for each direction, and one
+// from its device to itself for copies within a device and between peers:
 //
 //   void CopyMine(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
 //                 void* stream);   // at once, or on the stream
@@ -22,7 +22,8 @@ using CopyFunction = void (*)(void* target, Device target_device, const void* so
 
 namespace detail {
 
-// An array, not a list: what a library allocates on the heap leaks when it is unloaded.
+// The registered copies. An array, not a list: heap memory of a library leaks when the library is
+// unloaded.
 struct CopyTable {
   static constexpr int kMost = 128;
   struct Route {
@@ -45,28 +46,30 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Copies through memory of the host, by the two functions that are registered for that, and waits.
-// Error (kUnsupported) for a stream.
+// Copies through host memory, by the two functions that are registered for it, and waits. Error
+// (kUnsupported) for a stream, and if one of the two is not registered any more.
 void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* stream);
 
-// The function that is registered, or else CopyThroughHost where one leads to the host and another
-// from there. Memory that the host reaches on both sides needs none. Null where nothing copies.
+// Returns the registered function. If there is none, returns a plain memory copy for two memories
+// that the host reaches, and CopyThroughHost if functions to and from the host are registered;
+// otherwise null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
-// The same, or an Error (kUnsupported).
+// Returns the same for two tensors. Error (kUnsupported) instead of null.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
-// Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host
-// the two may overlap. On a device the copy is issued on `stream`, where the source must be dense.
+// Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
+// the two may overlap. On a device the copy is issued on `stream` and needs a dense source.
 void CopyElements(const Tensor& source, const Tensor& target, void* stream);
 
-// A copy that is ready to run, whole in itself: it keeps both memories.
+// A copy that is ready to run; keeps both memories alive.
 struct PreparedCopy {
   CopyFunction copy;
   Tensor source, target;
 
   PreparedCopy(const Tensor& from, const Tensor& to);
-  // Strides are gathered here and not before: the stream may still be writing the source.
+  // Runs the copy. Gathers strided elements here, not earlier, because the stream may still be
+  // writing the source.
   void Run(void* stream = nullptr) const;
 };
 
@@ -74,24 +77,24 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 
 }  // namespace detail
 
-// Registers the copy from one device type's memory to another's and returns the one before (null if
-// none); null removes it. Thread-safe.
+// Registers the copy from one device type's memory to another's and returns the previous function
+// (null if none); null removes it. Thread-safe.
 CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
 
-// A dense copy of `source` in the target's own device, done when it returns; the target is resized
-// and reuses its memory, or takes new where the two overlap. Between two accelerators without a
-// copy of their own it goes through the host. Errors: kUninitialized, kUnsupported where no copy
+// Copies `source`, dense, to the target's own device; done on return. The target is resized; it
+// keeps its memory unless that is too small or overlaps `source`. Between two accelerators without
+// a copy of their own it goes through the host. Errors: kUninitialized, kUnsupported if no copy
 // leads from one device to the other, kOutOfMemory; the target is then as it was.
 void Copy(const Tensor& source, Tensor* target);
 
-// As Copy, after the work issued on the context's stream and before what is issued next; the target
-// has its shape at once. On streams of the toolkit's own the copy holds both memories; on a native
-// one (the context has `native_stream()`) the caller keeps them until the stream has come past it,
-// and a strided source is an Error.
+// Issues the same copy on the context's stream, after the work issued there so far and before later
+// work. The target has its shape at once. On the toolkit's own streams the copy keeps both memories
+// alive. On a native stream (the context has `native_stream()`) the caller keeps them alive until
+// the copy is done, and a strided source is an Error.
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
-  if constexpr (NativeStreamContext<Context>) context.native_stream();  // that memory is taken on
+  if constexpr (NativeStreamContext<Context>) context.native_stream();  // allocates on this stream
   detail::PreparedCopy prepared(source, *target);
   InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;

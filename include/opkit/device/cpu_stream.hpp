@@ -1,6 +1,6 @@
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
-// own. A real asynchronous device on every machine: what streams, cross-stream waits, asynchronous
-// errors and cancellation are built and tested with.
+// own. A real asynchronous device on every machine, with which streams, cross-stream waits,
+// asynchronous errors and cancellation are built and tested.
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
@@ -11,23 +11,23 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// An in-order queue of work. After a failure the rest of what was issued up to the next recorded
-// event is skipped, and that event becomes FAILED with the exception; what comes after it starts
-// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
-// with a thread live as long as the process; a forked child starts others under their names, and
-// must not use what holds one of the parent's, an operator that has run, say.
+// An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
+// that event becomes FAILED with the exception; later work runs normally. The failure of an
+// operator affects only its own work and event. Thread-safe. Streams with a thread live as long as
+// the process. A forked child starts new streams under the same ids; it must not use an object that
+// holds one of the parent's streams, such as an operator that has run.
 class CPUStream {
  public:
-  // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
-  // thread that has its turn in a stream already; see CPUStreamScope.
+  // Makes a stream without a thread: work runs at once when it is issued, and throws to its caller.
+  // For a thread that has its turn in a stream already; see CPUStreamScope.
   explicit CPUStream(Device device) : device_(device), id_(-1) {}
   CPUStream(const CPUStream&) = delete;
   CPUStream& operator=(const CPUStream&) = delete;
 
-  // The process's stream `id` of `device`, started at first use; inside a CPUStreamScope the
-  // scope's stream for every id.
+  // Returns the process's stream `id` of `device`, started at first use; inside a CPUStreamScope,
+  // the scope's stream for every id.
   static CPUStream& Get(Device device, int id);
-  // Null while nobody has used it.
+  // Returns null if the stream has not been used yet.
   static CPUStream* Find(Device device, int id) {
     detail::MutexLock lock(All().mutex);
     return All().Find(device, id);
@@ -36,12 +36,12 @@ class CPUStream {
   Device device() const { return device_; }
   int id() const { return id_; }  // -1 for a stream without a thread
 
-  // Runs `work` after everything issued before, under the invocation current now.
+  // Runs `work` after everything issued before, under the caller's current invocation.
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
-  // The event is SCHEDULED now and completes when the work issued so far is done.
+  // Makes the event SCHEDULED; it completes when the work issued so far is done.
   void Record(Event& event);
-  // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
-  // this stream, which is in order anyway: only its failure is passed on. Error
+  // Makes work issued from now on run after the event, and fail with it. An event of this stream
+  // itself never blocks, because the stream is in order; only its failure is passed on. Error
   // (kFailedPrecondition) for an event that was never recorded.
   void WaitEvent(const Event& event);
   // True when nothing is queued or running.
@@ -49,7 +49,7 @@ class CPUStream {
     detail::MutexLock lock(mutex_);
     return queue_.empty() && !busy_;
   }
-  // Times that the stream's thread had to wait for another stream's event.
+  // Returns how often the stream's thread had to wait for another stream's event.
   int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
 
  private:
@@ -75,7 +75,8 @@ class CPUStream {
   // Failures that no event has taken yet, at most one of each issuer.
   class Failures {
    public:
-    // Whether work of the issuer is skipped: for a failure of its own, or of none's.
+    // True if work of the issuer is skipped: after a failure of its own, or of work without an
+    // issuer.
     bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
     void Add(uint64_t issuer, std::exception_ptr failure);
     std::exception_ptr Take(uint64_t issuer);
@@ -90,7 +91,7 @@ class CPUStream {
   };
 
   void Push(Item item);
-  // Takes all that is queued at once, and leaves the room of `items` for what comes.
+  // Waits for work, then takes the whole queue and leaves it the memory of `items`.
   void Next(std::vector<Item>& items);
   void Serve();
   void Execute(Item& item, Failures& failures);
@@ -109,8 +110,8 @@ namespace detail {
 inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 }  // namespace detail
 
-// While it lives, the calling thread issues its work for CPU streams on this one, whatever stream
-// id operators run with.
+// Makes the calling thread issue its work for CPU streams on this stream during the scope, whatever
+// stream id operators run with.
 class CPUStreamScope {
  public:
   explicit CPUStreamScope(CPUStream& stream)
@@ -161,7 +162,7 @@ class CPUStreamContext {
  private:
   Device device_;
   CPUStream* stream_ = nullptr;
-  std::optional<Event> drained_;  // kept for its memory
+  std::optional<Event> drained_;  // kept to reuse its memory
 };
 
 }  // namespace opkit

@@ -1,6 +1,7 @@
-// Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
-// SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
-// on it. A waiter is woken, a callback called, by the thread that completes the event.
+// Event: completion of work on a device. An event is INITIALIZED, then SCHEDULED once work is
+// issued, then SUCCESS or FAILED until Reset. Operators record one event per run; executors and
+// streams wait for it. The thread that completes the event wakes the waiters and calls the
+// callbacks.
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
@@ -24,75 +25,82 @@ inline const char* ToString(EventStatus status) {
 }
 constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
 
-// Says, when something fails after its caller has gone on, whose work it was.
+// Describes the operator or task whose work fails after its caller has returned.
 class FailureContext : public RefCounted {
  public:
   virtual std::string Describe() const = 0;
 };
 
-// The state that the handles of one event share with its device. A device whose completion the host
-// is not told of by itself derives a class from it.
+// The state that the handles of one event share with its device. A device that does not report
+// completion to the host by itself derives a class from it.
 class EventState : public RefCounted {
  public:
-  // How long a waiting thread asks a device before it sleeps: about twice what a notice of a GPU's
-  // driver and the thread's waking take, and several times what a small kernel does.
+  // How long a waiting thread polls a device before it sleeps. About twice the time of a GPU
+  // driver's notification and the thread's wake-up, and several times that of a small kernel.
   static constexpr int64_t kPolledNs = 100'000;
 
   // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
   // `exception_`.
   EventStatus status() const { return status_.load(std::memory_order_acquire); }
 
-  // Only after a terminal status, when nothing writes it any more.
+  // Call it only after a terminal status: no thread writes it any more.
   const std::exception_ptr& exception() const { return exception_; }
 
-  // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
+  // Changes INITIALIZED to SCHEDULED. Returns false if terminal already (failed or cancelled before
+  // the work was issued). Error (kFailedPrecondition) if SCHEDULED.
   bool Schedule();
-  // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
-  // outside the lock.
+  // Makes the state terminal: SUCCESS if `exception` is null, else FAILED. Returns false if it was
+  // terminal already. Wakes waiters, then runs the callbacks outside the lock.
   bool Complete(std::exception_ptr exception);
-  // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
-  // where the device still needs it as it is.
+  // Makes the state INITIALIZED again and keeps the memory of its lists; only the caller may hold
+  // the state. Returns false if the device still needs the state unchanged.
   OPKIT_INLINE virtual bool Reuse();
-  // Runs at once when terminal.
+  // Calls `callback` when the state is terminal; at once if it is terminal already.
   void AddCallback(UniqueFunction<void()> callback) {
     RequestNotification();
     AddQuietCallback(std::move(callback));
   }
-  // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
+  // Does the same without RequestNotification, for a callback that may wait until a thread polls or
+  // waits.
   void AddQuietCallback(UniqueFunction<void()> callback);
-  // Blocks until terminal; false when `timeout` ran out first.
+  // Blocks until terminal; returns false if `timeout` ran out first.
   bool Wait(Timeout timeout);
 
-  // A device that completes silently is asked here to call Complete when it is done.
+  // Makes a device that completes silently call Complete when the work is done.
   virtual void RequestNotification() {}
-  // Asks such a device whether it is done, without waiting.
+  // Completes the state if such a device is done; does not wait.
   virtual void Poll() {}
-  // The device has passed it, as the caller knows by something that waited for it there.
+  // Completes the state when the caller knows that the device has passed it, because later work on
+  // the device has waited for it.
   virtual void Passed() { Complete(nullptr); }
-  // Waits on the processor for as long as being told would take; false when it was not done then,
-  // nor at the end of `timeout`.
+  // Polls the device for about as long as a notification would take. Returns false if the work is
+  // not done by then, or at the end of `timeout`.
   virtual bool WaitBriefly(Timeout /*timeout*/) { return false; }
 
   void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
-  // Only the thread that records it waits for it, and may change what it fails with.
+  // Promises that only the recording thread waits for this event; that thread may then change the
+  // Error that the event fails with.
   void SetPrivate() { private_ = true; }
 
-  // Its end is seldom asked for, and then may be told late, with work that was issued after it on
-  // the same stream: a device may save the mark in the stream. Before it is recorded.
+  // Allows a late report of completion, together with later work of the same stream, because few
+  // threads wait for this event. A device may then save the mark in the stream. Call it before the
+  // event is recorded.
   void SetSeldomAsked() { seldom_asked_ = true; }
   bool seldom_asked() const { return seldom_asked_; }
 
-  // The invocation whose span in a profile ends with this event. Before the work is issued.
+  // Sets the invocation whose span in a profile ends with this event. Call it before the work is
+  // issued.
   void SetSpan(uint64_t invocation) { span_ = invocation; }
   uint64_t span() const { return span_; }
 
-  // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
-  // long before that). Touched by the recording thread before the work is issued and by the device
-  // after it, never at once.
+  // Memory that the device may still use, kept until the device has drained; a cancelled event is
+  // terminal long before that. Needs no lock: the recording thread uses it before the work is
+  // issued, the device only after that.
   RefCountedList retained;
 
  private:
-  // With the context of this event's work, and marked so that nobody changes what others read.
+  // Returns the exception with the context of this event's work, marked as shared so that no thread
+  // changes it.
   std::exception_ptr Shared(std::exception_ptr exception) const;
 
   struct Waiter {  // on the stack of a thread in Wait
@@ -111,7 +119,7 @@ class EventState : public RefCounted {
   uint64_t span_ = 0;
 };
 
-// How a device type makes its event states; the plain EventState where none was set.
+// Makes the event states of a device type. Plain EventStates are made if none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
 std::atomic<EventStateFactory>& EventFactory(DeviceType type);
 
@@ -145,8 +153,8 @@ class Event {
   bool IsScheduled() const { return Query() == EventStatus::kScheduled; }
   bool IsFinished() const { return IsTerminal(Query()); }
 
-  // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
-  // Contexts call it when they issue work.
+  // Changes INITIALIZED to SCHEDULED; returns false, without effect, if terminal. Error
+  // (kFailedPrecondition) if SCHEDULED. Contexts call it when they issue work.
   bool SetScheduled() { return state_->Schedule(); }
 
   // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
@@ -156,36 +164,37 @@ class Event {
   void SetFinishedWithException(std::exception_ptr exception) {
     CompleteOnce(std::move(exception));
   }
-  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
-  // device still runs what it has begun and keeps the memory until it has drained. False if too
-  // late.
+  // Makes the event FAILED with kCancelled; returns false if it is terminal already. A waiting
+  // thread fails at once. The device still runs the work that it has begun, and keeps its memory
+  // until it has drained.
   bool Cancel();
 
-  // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
-  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
-  // recorded, unless a timeout is given to wait for that.
+  // Blocks the host until terminal and rethrows the failure. Errors: kDeadlineExceeded if `timeout`
+  // ran out (the event goes on); kFailedPrecondition for an event that was never recorded, unless a
+  // timeout is given to wait for that.
   void Finish(Timeout timeout = {}) const;
   void RethrowIfFailed() const {
     if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
   }
-  // Runs once terminal, on the completing thread, outside every lock; at once when already
-  // terminal. It must not throw.
+  // Calls `callback` once the event is terminal, on the completing thread and outside every lock;
+  // at once if it is terminal already. `callback` must not throw.
   void SetCallback(UniqueFunction<void()> callback) const {
     state_->AddCallback(std::move(callback));
   }
 
-  // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
-  // used in turn: from the second Reset on nothing is allocated unless others hold both.
+  // Makes the event INITIALIZED again. Work still in flight keeps the old completion. Two
+  // completions are used in turn: from the second Reset on nothing is allocated unless other
+  // handles hold both.
   void Reset();
 
-  // Null unless FAILED.
+  // Returns the failure; null unless FAILED.
   std::exception_ptr exception() const {
     return Query() == EventStatus::kFailed ? state_->exception() : nullptr;
   }
-  // Empty unless FAILED.
+  // Returns the failure's message; empty unless FAILED.
   std::string ErrorMessage() const;
 
-  // For contexts.
+  // Returns the shared state, for contexts.
   const IntrusivePtr<EventState>& state() const { return state_; }
 
  private:
@@ -194,7 +203,8 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The completion before: the thread that completed the present one may not have let go of it yet.
+  // The previous completion, to be used again. Two are needed because the thread that completed the
+  // present one may still hold it.
   IntrusivePtr<EventState> spare_;
 };
 

@@ -1,7 +1,7 @@
-// Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
-// Invoke open a scope; a task captures the token when it is pushed and adopts it where it runs, so
-// work done anywhere is attributed to its operator. Names are never parsed to find this out. The
-// profiler sees scopes begin and end through a SpanSink.
+// Invocation: the identity {id, parent, kind} of the operator that runs, ambient per thread. Run
+// and Invoke open a scope. A task captures the token when it is pushed and adopts it where it runs,
+// so that work on any thread is attributed to its operator. Names are never parsed for this. The
+// profiler receives the begin and end of scopes through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -17,20 +17,20 @@ namespace opkit::inline OPKIT_ABI {
 
 struct Device;
 
-// The kind of work, wherever it runs: an operator that another one invokes keeps its kind, and has
-// the other's id as its parent.
+// The kind of work. An operator that another operator invokes keeps its kind; its parent is the
+// other's id.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions or a typed function
-  // 3 was an operator inside another one, which an older library may still hand over.
+  // 3 was an operator inside another operator; an older library may still use it.
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
   kRun,     // of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
-  kEngine,  // what a thread of a pool does besides: it sleeps, or waits
+  kEngine,  // a thread of a pool sleeps or waits
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -38,21 +38,22 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   InvocationKind kind = InvocationKind::kNone;
-  // While a profile is recorded: the interned path of the nearest custom operator around it, or of
-  // itself, as in "Outer::MyOp"; 0 outside of every one.
+  // The interned path of the nearest custom operator around this invocation, or of itself, as in
+  // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
 
-// Interned names of a span (base/interned_names.hpp): of the operator's type, task or scope, and of
-// the node. 0 for none.
+// The interned names of a span (base/interned_names.hpp): `name` of the operator's type, the task
+// or the scope, `node` of the graph's node. 0 for none.
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
-  // The name itself, for the call that it is given to, where it has no number.
+  // The name itself if it has no number; valid only during the call that receives it.
   std::string_view text = {};
 
-  // For a name of the program's own: it may have any number of them.
+  // Returns the names of a span that the program has named. A program may make any number of names,
+  // so InternNameIfRoom limits their memory.
   static SpanNames OfText(std::string_view name) {
     const uint32_t number = InternNameIfRoom(name);
     return {number, 0, number != 0 ? std::string_view() : name};
@@ -60,7 +61,7 @@ struct SpanNames {
 };
 
 // The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
-// interned backend of its kernel, and the cost that its schema tells.
+// interned backend of its kernel, and the cost by its schema.
 struct SpanWork {
   uint32_t shapes = 0;
   uint64_t flops = 0;
@@ -71,31 +72,32 @@ struct SpanWork {
 // Receives the spans of all threads. A sink lives as long as the process.
 class SpanSink {
  public:
-  // A span of `now` begins on this thread, inside the one that began there last. `adopted`: it is a
-  // part of an invocation that was opened or pushed elsewhere. `device` is null where there is
-  // none. May set `now.custom`.
+  // Begins a span of `now` on this thread, inside the thread's innermost span. `adopted`: the span
+  // is a part of an invocation that was opened or pushed elsewhere. `device` may be null. May set
+  // `now.custom`.
   virtual void Open(Invocation& now, SpanNames names, const Device* device,
                     bool adopted) noexcept = 0;
-  // The span that began last on this thread ends.
+  // Closes the innermost span of this thread.
   virtual void Close() noexcept = 0;
-  // Whether EndSpan and Describe are to be called for operators.
+  // True if operators are to call EndSpan and Describe.
   virtual bool WantsWork() const noexcept { return false; }
-  // The span that began last on this thread has ended, though it closes later.
+  // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // It did this work.
+  // Records the work of that span.
   virtual void Describe(const SpanWork&) noexcept {}
-  // The event of an operator's run has ended, which may be long after its span on the host.
+  // Records that the event of an operator's run is terminal, which may be long after the run's span
+  // on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
-  // What the run issued was on its device from `begin` to `end`, by the device's clock: ns of
-  // MonotonicNs. Called before Completed, by a device that has a clock.
+  // Records that the run's work was on its device from `begin` to `end`: the device's clock in ns
+  // of MonotonicNs. A device that has a clock calls it before Completed.
   virtual void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
     static_cast<void>(id), static_cast<void>(begin), static_cast<void>(end);
   }
-  // Whether spans of kEngine, and Marked, are to be called.
+  // True if threads of a pool are to open spans of kEngine and to call Marked.
   virtual bool WantsEngine() const noexcept { return false; }
-  // Something of this interned name has happened on this thread.
+  // Records an instant marker with this interned name.
   virtual void Marked(uint32_t name) noexcept { static_cast<void>(name); }
-  // `task` was handed to an engine by this thread.
+  // Records that this thread pushed `task` to an engine.
   virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
 
  protected:
@@ -112,13 +114,14 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// Where this image finds its sink: in the process's, or in a library that a program has loaded,
-// whatever symbols that exports, in one of its own. Written before its operators run.
+// The variable that holds this image's sink: the process's, or, in a library that a program has
+// loaded, one of the library's own, whatever symbols it exports. Written before the library's
+// operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
-// The sink of the process, or null. Relaxed where there is none, which costs a load on every
-// machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
-// it was made.
+// Returns the current sink, or null. The first load is relaxed, which costs one load on every
+// machine: a thread that sees a new sink late records later. The second is acquire, so that the
+// thread sees the sink's members.
 OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
   if (!g_image_span_sink->load(std::memory_order_relaxed)) [[likely]]
     return nullptr;
@@ -142,8 +145,8 @@ inline uint64_t NextInvocationIds(uint64_t count) {
 
 inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 
-// Opens a child of the current invocation for the scope's life; restores on every path, exceptions
-// included. Costs a few ns.
+// Opens a child of the current invocation for the scope's life and restores the current one at its
+// end, also after an exception. Costs a few ns.
 //
 //   std::thread([token = opkit::CurrentInvocation()] {
 //     auto scope = opkit::InvocationScope::Adopt(token);
@@ -155,7 +158,7 @@ class InvocationScope {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
                                     previous_.custom};
   }
-  // `names()` is called where a profile is recorded.
+  // Calls `names()` only while a profile is recorded.
   template <class Names>
   InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
     if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
@@ -204,11 +207,12 @@ class InvocationScope {
 
 namespace detail {
 
+// The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// Joins the work that this thread issues on streams while the scope lives: a failure of one piece
-// concerns the others and their event, not the work that other threads issue on the same stream in
-// between. Inside another scope the work belongs to that one.
+// Joins the work that this thread issues on streams during the scope. The failure of one piece of
+// work affects the rest of the scope's work and its event, but no work that other threads issue on
+// the same stream in between. Inside another scope the work belongs to the outer one.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {

@@ -1,6 +1,6 @@
-// Work on a stream that another image, or the author, has made: each backend with native streams
-// says here how its contexts issue on one. Libraries run their operators on their host's streams by
-// it, and operators that others invoke run on the stream of their caller.
+// Native streams of another image or of the author: each backend with native streams registers how
+// its contexts issue work on a given stream. Libraries use it to run their operators on their
+// host's streams; operators that others invoke use it to run on their caller's stream.
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -19,7 +19,7 @@ using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<v
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
 //   &IssueOnNpuStream);
 OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
-// Null where no header of the type's backend was included.
+// Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
 }  // namespace opkit

@@ -8,7 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Null where no function is registered.
+// Returns null if no function is registered.
 inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())

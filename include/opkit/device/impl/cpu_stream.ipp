@@ -12,7 +12,7 @@ OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
     pthread_atfork([] { All().mutex.Lock(); }, [] { All().mutex.Unlock(); },
                    [] {
                      All().mutex.ResetAfterFork();
-                     All().streams = nullptr;  // their threads are the parent's
+                     All().streams = nullptr;  // their threads exist in the parent only
                    });
     return new Registry;
   }();
@@ -30,7 +30,7 @@ OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
 }
 
 OPKIT_INLINE void CPUStream::Record(Event& event) {
-  // One that was cancelled before it was recorded still keeps its memory until the stream is
+  // An event that was cancelled before it was recorded still keeps its memory until the stream gets
   // here.
   if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
     Push({{}, event.state(), {}, {}});
@@ -103,7 +103,7 @@ OPKIT_INLINE void CPUStream::Serve() {
     Next(items);
     for (Item& item : items) {
       Execute(item, failures);
-      item = {};  // what the closure held is gone before what comes next
+      item = {};  // frees the closure before the next item runs
     }
     items.clear();
   }
@@ -123,8 +123,8 @@ OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
 
 OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   if (item.record) {
-    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
-    // completes, so that a thread that has waited finds it freed.
+    // Done for a cancelled event too: only now is the memory no longer in use. Freed before the
+    // event completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
     item.record->Complete(failures.Take(item.issuer));
   } else if (failures.Concerns(item.issuer)) {

@@ -25,14 +25,14 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-    if (span_ != 0) [[unlikely]]  // before anybody sees the end, and may end the profile
+    if (span_ != 0) [[unlikely]]  // before a thread sees the end and may end the profile
       if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                   std::memory_order_release);
     callbacks.swap(callbacks_);
     for (Waiter* waiter = waiters_; waiter;) {
-      Waiter* next = waiter->next;  // gone once it is set
+      Waiter* next = waiter->next;  // `waiter` may be gone after Set
       detail::Parker::Wake(waiter->parker.Set());
       waiter = next;
     }
@@ -43,12 +43,12 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   for (auto& callback : callbacks) callback();
   callbacks.clear();
   detail::MutexLock lock(mutex_);
-  callbacks_.swap(callbacks);  // its room is for the next use of this state
+  callbacks_.swap(callbacks);  // keeps the memory for the next use of this state
   return true;
 }
 
 OPKIT_INLINE bool EventState::Reuse() {
-  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
+  // Relaxed: whatever gives another thread a handle later also orders this store.
   status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
   exception_ = nullptr;
   context_ = {};
@@ -94,8 +94,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   try {
     std::rethrow_exception(exception);
   } catch (Error& error) {
-    // An Error that others may read already is copied, and the copy changed; a class derived from
-    // Error would be cut by copying and stays as it is.
+    // An Error that other threads may read already is copied, and the copy changed. An object of a
+    // class derived from Error would be cut by copying and stays as it is.
     const bool others = error.is_shared();
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
@@ -127,10 +127,10 @@ OPKIT_INLINE void Event::SetFinished(const char* error_message) {
 }
 
 OPKIT_INLINE bool Event::Cancel() {
-  const auto state = state_;  // as in CompleteOnce
+  const auto state = state_;  // kept alive as in CompleteOnce
   const bool cancelled =
       state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
-  state->RequestNotification();  // so that the memory is let go when the device has drained
+  state->RequestNotification();  // frees the memory when the device has drained
   return cancelled;
 }
 
@@ -150,7 +150,7 @@ OPKIT_INLINE void Event::Reset() {
   if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
   auto next = spare ? std::move(spare_) : NewState();
   spare_ = std::exchange(state_, std::move(next));
-  // The callbacks, the exception and the memory that the state holds go now, or with its last
+  // Frees the callbacks, the exception and the memory of the old state now, or with its last
   // handle.
   if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
     spare_ = {};
@@ -166,7 +166,7 @@ OPKIT_INLINE std::string Event::ErrorMessage() const {
 }
 
 OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
-  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
+  // A waiting thread may destroy this handle as soon as the event is terminal, while Complete still
   // runs.
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
@@ -176,7 +176,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
-  // Acquire: pairs with the backend's store, so that what it set up before is seen.
+  // Acquire: pairs with the backend's store, which publishes the backend's set-up.
   const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
