@@ -13,11 +13,11 @@ namespace opkit::inline OPKIT_ABI {
 
 // Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
 //
-// On an asynchronous context `f` runs after this has returned. It must capture by value: with [&]
-// it reads variables that are gone, which no compiler sees and which ends in garbage or a crash
-// (CheckOperator finds both). What it needs it may own, on a CPU stream: a std::vector, a
-// std::shared_ptr or std::unique_ptr captured by value lives until the stream has run the loop. On
-// CUDA it is copied byte by byte, so it must be trivially copyable.
+// On an asynchronous context `f` runs after this function has returned, so it must capture by
+// value. With [&] it reads variables that no longer exist: no compiler reports that, and it ends in
+// garbage or a crash (CheckOperator finds both). On a CPU stream `f` may own its data: a
+// std::vector, a std::shared_ptr or std::unique_ptr captured by value lives until the stream has
+// run the loop. On CUDA `f` is copied byte by byte, so it must be trivially copyable.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
 template <HostContext Context, class F>

@@ -1,6 +1,6 @@
 // Engine: runs closures as soon as the closures that they depend on are done, on the threads of a
 // pool. A push names the Vars that its closure reads and writes; everything else follows from the
-// order of pushes. For graphs that are known beforehand, the executor does the same for less.
+// order of pushes. For graphs that are known beforehand, the executor does the same at lower cost.
 #ifndef OPKIT_ENGINE_ENGINE_HPP_
 #define OPKIT_ENGINE_ENGINE_HPP_
 
@@ -17,7 +17,7 @@ class ThreadPool;
 
 struct EngineOptions {
   int threads = 0;     // 0: the process's pool, else a pool of the engine's own
-  bool naive = false;  // as if the environment had OPKIT_ENGINE=naive
+  bool naive = false;  // the same as OPKIT_ENGINE=naive in the environment
 };
 
 //   opkit::Engine engine({.threads = 2});
@@ -28,7 +28,7 @@ struct EngineOptions {
 //
 // Operations that share a Var run in push order, except that reads of it may overlap; all others in
 // any order, the highest priority first among those that are ready. Operations may push. Pushing
-// and completing an empty operation costs some 100 ns and allocates nothing once the engine is warm
+// and completing an empty operation costs some 100 ns. Once the engine is warm it allocates nothing
 // (closures up to 64 bytes, asynchronous operations too).
 //
 // An exception of a closure, of whatever type, is kept in the Vars that it writes. Operations that
@@ -57,25 +57,26 @@ class Engine {
   bool naive() const;
 
   Var NewVar();
-  // Its handles are invalid at once; operations that were pushed with it still run, and their
-  // failures are still rethrown by WaitForAll.
+  // Makes all handles of the Var invalid at once. Operations that were pushed with it still run,
+  // and WaitForAll still rethrows their failures.
   void DeleteVar(Var var);
-  // Writes of the Var that have ended, failed and skipped ones included. Their writes are visible
-  // to the caller.
+  // Counts the writes of the Var that have ended, failed and skipped ones included. What they wrote
+  // is visible to the caller.
   uint64_t Version(Var var) const;
 
   // Runs `fn()` after the operations that it depends on. Reads and writes are lists like {x, y} or
   // vectors; a Var twice in one of them counts once. With a device, `fn` is issued on a stream of
-  // it and the operation is done when the stream is; copies (kind) have another stream. Errors: a
-  // Var in both lists, deleted, empty or of another engine; a device that the engine does not know.
+  // it and the operation is done when the stream is; copies (OpKind::kCopy) have a stream of their
+  // own. Errors: a Var in both lists, deleted, empty or of another engine; a device that the engine
+  // does not know.
   template <class F>
     requires std::is_invocable_v<std::decay_t<F>&>
   void Push(F&& fn, VarList reads, VarList writes, const PushOptions& options = {}) {
     PushClosure<false>(std::forward<F>(fn), reads, writes, options);
   }
 
-  // Runs an operator, under its type's name unless the options give one. One whose work goes on
-  // after it was issued is done with its event. The operator lives until then.
+  // Runs an operator, under its type's name unless the options give one. An operator with an
+  // asynchronous part is done when its event is. The operator must live until then.
   //
   //   engine.Push(*op, {x}, {y});
   template <class Op>
@@ -97,7 +98,8 @@ class Engine {
         reads, writes, options);
   }
 
-  // Runs `fn(Completion)`; the operation is done when the handle says so. Not with a device.
+  // Runs `fn(Completion)`; the operation is done when that handle completes it. Error
+  // (kInvalidArgument) with a device.
   template <class F>
     requires std::is_invocable_v<std::decay_t<F>&, Completion>
   void PushAsync(F&& fn, VarList reads, VarList writes, const PushOptions& options = {}) {
@@ -106,20 +108,20 @@ class Engine {
 
   // Returns when all writes of the Var that were pushed before are done, and rethrows their
   // failure. Meanwhile the thread runs operations, so do not hold a lock that one of them takes. An
-  // operation may wait, too, but not for itself. Error (kDeadlineExceeded) where `timeout` ran out.
+  // operation may wait, too, but not for itself. Error (kDeadlineExceeded) if `timeout` ran out.
   void WaitForVar(Var var, Timeout timeout = {});
-  // Returns when no operation is pending, those included that are pushed meanwhile. Not inside an
-  // operation.
+  // Returns when no operation is pending, operations that are pushed meanwhile included. Must not
+  // be called inside an operation.
   void WaitForAll(Timeout timeout = {});
 
   // Fails all operations pushed so far that have not started, and asynchronous ones that are not
-  // completed, with kCancelled. Running operations run on, as does work that a device has begun; a
-  // late Completion has no effect. Does not wait.
+  // completed, with kCancelled. Running operations and work that a device has begun go on; a late
+  // Completion has no effect. Does not wait.
   void Cancel();
 
  private:
-  // A push is Prepare, the making of the closure, and Submit; or Abandon. Prepare and Submit throw
-  // for the caller's errors, and then nothing is changed.
+  // A push calls Prepare, makes the closure, and calls Submit; or Abandon if the closure cannot be
+  // made. Prepare and Submit throw for the caller's errors, and then nothing is changed.
   detail::OpSlot Prepare(VarList reads, VarList writes, const PushOptions& options,
                          const detail::OpClosureType& closure);
   void Submit(detail::EngineOp* op);
@@ -145,7 +147,7 @@ class Engine {
     }
   }
 
-  const int process_;  // the one that made it
+  const int process_;  // the process that made the engine
   std::unique_ptr<ThreadPool> pool_;
   const detail::IntrusivePtr<detail::EngineCore> core_;
 };

@@ -1,5 +1,5 @@
-// NaiveEngine: the engine without threads, by a name of its own. Any Engine of a program becomes
-// one where the environment has OPKIT_ENGINE=naive.
+// NaiveEngine: an Engine without threads, for debugging. Every Engine of a program is naive if the
+// environment has OPKIT_ENGINE=naive.
 #ifndef OPKIT_ENGINE_NAIVE_ENGINE_HPP_
 #define OPKIT_ENGINE_NAIVE_ENGINE_HPP_
 

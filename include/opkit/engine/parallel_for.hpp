@@ -21,12 +21,13 @@ inline constexpr int64_t kAutoGrain = 0;
 
 namespace detail {
 
-// Runs this thread's loops in place of its pool: in a library the threads are its host's.
+// Replaces the pool for this thread's loops; a library forwards them to its host.
 struct LoopRunner {
   void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
 
+// Makes `runner` the LoopRunner of this thread during the scope.
 class OPKIT_IMAGE_LOCAL LoopRunnerScope {
  public:
   explicit LoopRunnerScope(const LoopRunner* runner)
@@ -44,10 +45,10 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 }  // namespace detail
 
 // Runs the loops of the process's pool on `threads` threads of the program's own, so that the two
-// do not compete for the CPUs. That pool has one thread then, so that plans run their nodes one
-// after the other and start none; loops inside a loop run on its thread. An empty function undoes
-// it. Not while a loop runs. Error (kInvalidArgument) for a number outside 1 to
-// ThreadPool::kMaxThreads.
+// do not compete for the CPUs. The pool is resized to one thread, so that plans run their nodes one
+// after the other and start no thread. A loop inside a loop runs on the thread of the outer one. An
+// empty function undoes it. Must not be called while a loop runs. Error (kInvalidArgument) for a
+// number outside 1 to ThreadPool::kMaxThreads.
 //
 //   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
 //     tbb::parallel_for(0, count, [&](int) { work(); });
@@ -55,11 +56,11 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 void SetParallelFor(int threads, RunOnThreads run);
 
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
-// positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter, whatever the
-// number of threads is, so partial results by range are reproducible; with kAutoGrain they depend
-// on how long the body takes. The ranges run in any order and at the same time, under the caller's
-// invocation, on the current pool's idle workers and this thread, which runs nothing else
-// meanwhile.
+// positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter. The number of
+// threads does not change them, so partial results by range are reproducible. With kAutoGrain the
+// ranges depend on how long the body takes. The ranges run in any order and at the same time, under
+// the caller's invocation. They run on the current pool's idle workers and on this thread, which
+// runs nothing else meanwhile.
 //
 // Returns when all ranges have ended. If one throws, those not yet begun are skipped and the first
 // exception is rethrown here. Loops may be nested to any depth.
@@ -74,10 +75,10 @@ void ParallelForRange(int64_t n, int64_t grain, F&& f) {
     detail::RunParallel(n, grain, f);
 }
 
-// f(i) for every i in [0, n). `grain`: how many indices make a chunk worth handing to another
-// thread (10 us of work is; a loop with n <= grain is a plain loop, at no cost); kAutoGrain
-// measures, which costs 40 to 80 ns a call, and fits unless the first indices are much cheaper than
-// the rest.
+// Calls f(i) for every i in [0, n). `grain` is the number of indices that are worth giving to
+// another thread, about 10 us of work; a loop with n <= grain is a plain loop, at no cost.
+// kAutoGrain measures the grain, which costs 40 to 80 ns a call. It fits unless the first indices
+// are much cheaper than the rest.
 //
 //   opkit::ParallelFor(rows, [&](int64_t row) { Softmax(x + row * columns, columns); });
 template <class F>

@@ -26,8 +26,9 @@ struct TaskId {
 };
 
 struct FreezeOptions {
-  // 0: the threads of `pool`, or of the current one. Without a pool, a number makes a pool of that
-  // many threads for this graph alone; then the callback of RunAsync must not destroy the graph.
+  // 0: the threads of `pool`, or of the current pool if `pool` is null. Without `pool`, another
+  // number makes a pool of that many threads for this graph alone; then the callback of RunAsync
+  // must not destroy the graph.
   int threads = 0;
   ThreadPool* pool = nullptr;
   ReplayMode mode = ReplayMode::kAuto;
@@ -37,7 +38,7 @@ struct FreezeOptions {
 };
 
 // Runs the tasks of a TaskGraph, which need not exist any more. Runs, errors, deadlines and Cancel
-// are those of Replay. One run at a time; freeze a graph twice for two at a time. After a move only
+// work as in Replay. One run at a time; freeze a graph twice for two at a time. After a move only
 // destruction and assignment are allowed.
 class FrozenTaskGraph {
  public:
@@ -55,7 +56,8 @@ class FrozenTaskGraph {
   ReplayMode mode() const;
   bool settled() const;
   const Schedule& schedule() const;
-  // A few lines: the sizes of the graph, how it runs and why. Not during a run.
+  // Returns a few lines: the sizes of the graph, how it runs and why. Must not be called during a
+  // run.
   OPKIT_COLD std::string Describe() const;
 
  private:
@@ -74,9 +76,9 @@ class FrozenTaskGraph {
 //   FrozenTaskGraph frozen = graph.Freeze({.threads = 2});
 //   for (;;) frozen.Run();
 //
-// Not thread-safe. Adding a task takes about 10 ns and 32 bytes, and one allocation in a while; a
+// Not thread-safe. Adding a task takes about 10 ns and 32 bytes, and an allocation now and then. A
 // function that captures more than 24 bytes or is not trivially copyable is moved to a block of the
-// graph's own, and is one object for all frozen graphs.
+// graph's own. It is then one object for all frozen graphs.
 class TaskGraph {
  public:
   TaskGraph() = default;
@@ -96,7 +98,7 @@ class TaskGraph {
     return {size_++};
   }
 
-  // `after` starts when `before` has ended. Cycles are found by Freeze.
+  // Makes `after` start when `before` has ended. Freeze finds cycles.
   void Precede(TaskId before, TaskId after) {
     const auto size = static_cast<unsigned>(size_);
     if (static_cast<unsigned>(before.index) >= size || static_cast<unsigned>(after.index) >= size)
@@ -107,8 +109,8 @@ class TaskGraph {
 
   int size() const { return size_; }
 
-  // Throws kInvalidArgument with the path for a cycle. The graph stays as it is and may be added to
-  // and frozen again.
+  // Makes a graph that runs the tasks added so far. Error (kInvalidArgument) with the path of a
+  // cycle. The TaskGraph stays as it is; tasks may be added and it may be frozen again.
   FrozenTaskGraph Freeze(const FreezeOptions& options = {}) const;
 
  private:

@@ -1,5 +1,5 @@
-// TaskGroup: tasks of the pool that are waited for together. The waiter takes part, and gets the
-// first exception that one of them threw.
+// TaskGroup: tasks of a pool that a thread waits for together. The waiting thread runs tasks too,
+// and gets the first exception that a task threw.
 #ifndef OPKIT_ENGINE_TASK_GROUP_HPP_
 #define OPKIT_ENGINE_TASK_GROUP_HPP_
 
@@ -25,7 +25,8 @@ class TaskGroup {
   ~TaskGroup() { pool_.Wait(pending_); }
 
   void Run(ThreadPool::Task task);
-  // Not from the group's own tasks. Rethrows the first exception since the last Wait.
+  // Waits for all tasks and rethrows the first exception since the last Wait. Must not be called by
+  // the group's own tasks.
   void Wait();
 
  private:

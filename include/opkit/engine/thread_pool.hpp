@@ -1,6 +1,6 @@
 // ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
-// kernels, the Var engine, the executor. One of them serves the process (Default), sized by one
-// setting; threads that wait take part, so that n threads means n busy threads and no more.
+// kernels, the Var engine, the executor. One pool serves the process (Default), sized by one
+// setting. Threads that wait take part, so that n threads means n busy threads and no more.
 #ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
 #define OPKIT_ENGINE_THREAD_POOL_HPP_
 
@@ -21,9 +21,10 @@ namespace opkit::inline OPKIT_ABI {
 
 class ThreadPool;
 
-// A unit of work embedded in a record of its owner's (an operation of the engine), so that
+// A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
-// free it. It runs under `invocation`, by default the one that was current when it was made.
+// free it. It runs under `invocation`, by default the invocation that was current when the task was
+// made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
   explicit PoolTask(RunFunction runs, Invocation runs_under = CurrentInvocation())
@@ -45,7 +46,7 @@ inline constinit thread_local PoolThreadState t_pool;
 
 }  // namespace detail
 
-// Makes `pool` the one that ParallelFor and TaskGroup use on this thread.
+// Makes `pool` the pool that ParallelFor and TaskGroup use on this thread.
 class PoolScope {
  public:
   explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
@@ -57,19 +58,19 @@ class PoolScope {
   ThreadPool* previous_;
 };
 
-// A pool of n threads is the thread that waits (in Wait, TaskGroup or ParallelFor) and n - 1
-// workers. A pool of one runs every ParallelFor inline; for tasks it has one worker, so that they
-// progress when no thread waits, and a thread that waits from outside sleeps meanwhile: tasks of a
-// pool of one never overlap. Workers start when there is something for them to do, one after the
-// other.
+// A pool of n threads has n - 1 workers; the other thread is the one that waits (in Wait, TaskGroup
+// or ParallelFor). A pool of one runs every ParallelFor inline. It has one worker for tasks, so
+// that they progress when no thread waits. A thread that waits from outside sleeps meanwhile, so
+// tasks of a pool of one never overlap. Workers start one after the other, when there is work for
+// them.
 //
-// A worker without work looks for some for a few microseconds, after a loop for 0.2 ms, then sleeps
-// in the kernel: an idle pool uses no CPU. Waking costs the waker one system call, and only if a
-// worker sleeps and none is already looking.
+// A worker without work searches for a few microseconds, after a loop for 0.2 ms, then sleeps in
+// the kernel: an idle pool uses no CPU. Waking costs the waker one system call, and only if a
+// worker sleeps and none is searching.
 //
 // All members are thread-safe except the destructor. A task that lets an exception escape
-// terminates the process, as a std::thread does; TaskGroup keeps exceptions and hands them to its
-// waiter.
+// terminates the process, as a std::thread does; TaskGroup keeps exceptions and rethrows the first
+// in Wait.
 //
 // Fork: the child has the pool with its settings, empty and without threads; they start again when
 // needed. Tasks, loops and latches that were pending stay with the parent. A child that was forked
@@ -83,33 +84,33 @@ class ThreadPool {
   // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
   explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
-  // joins the workers. Not for one of the pool's own tasks to call.
+  // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // The process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without that
-  // variable, one for each CPU that the process may use; OPKIT_PIN_THREADS=1 pins its workers. It
-  // is never destroyed, so that destructors of static objects can use it; tasks still queued when
-  // the process exits do not run.
+  // Returns the process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without
+  // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
+  // workers. It is never destroyed, so that destructors of static objects can use it; tasks still
+  // queued when the process exits do not run.
   static ThreadPool& Default();
 
-  // The pool that ParallelFor and TaskGroup use on this thread: the innermost PoolScope's, else the
-  // one whose work the thread runs, else Default().
+  // Returns the pool that ParallelFor and TaskGroup use on this thread: that of the innermost
+  // PoolScope, else the pool whose work the thread runs, else Default().
   static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
 
-  // Relaxed: a setting that stands for itself.
+  // Relaxed: the number publishes no other data.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
   const std::string& name() const { return name_; }
 
-  // From 1 to kMaxThreads. Surplus workers leave after the task or loop that they are in; nothing
-  // queued is lost, and loops already running keep the size they began with.
+  // Sets the number of threads, 1 to kMaxThreads. Surplus workers leave after the task or loop that
+  // they are in; nothing queued is lost, and loops already running keep the size they began with.
   void Resize(int threads);
 
-  // Runs `task` some time. Tasks that a worker submits go to its own queue, from where others
-  // steal, all others to a shared one; no order is promised. Allocates a record for the task.
+  // Queues `task`. Tasks that a worker submits go to its own queue, from which others steal; all
+  // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
-  // Submit without the allocation.
+  // Does the same without the allocation.
   void Schedule(PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
@@ -120,15 +121,15 @@ class ThreadPool {
   // from outside only sleeps, because a task could take longer than that.
   bool Wait(const Latch& latch, int64_t timeout_ns = -1);
 
-  // For tasks that run long: whether loops could use the thread meanwhile.
+  // True if a running loop could use this thread; a long task may then end early.
   bool HasLoops() const { return !loops_.empty(); }
-  // How long a thread without work looks for some before it sleeps, in detail::Ticks. Relaxed, as
+  // Returns how long a thread without work searches before it sleeps, in detail::Ticks. Relaxed, as
   // threads().
   uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
 
   // Calls body(begin, end) for [first, last) in chunks of `grain`, on this thread and on workers
-  // that have nothing else to do; ParallelFor is the front of it. This thread runs chunks of this
-  // loop and nothing else, so a caller may hold a lock that the body does not take.
+  // that have nothing else to do; ParallelFor calls it. This thread runs chunks of this loop and
+  // nothing else, so a caller may hold a lock that the body does not take.
   void RunLoop(int64_t first, int64_t last, int64_t grain, detail::RangeFunction body);
 
  private:
@@ -147,11 +148,12 @@ class ThreadPool {
   detail::SpinTimes spin_times() const {
     return {spin_ticks(), loop_spin_ticks_.load(std::memory_order_relaxed)};
   }
-  // Below 2 threads there is still the one worker for tasks.
+  // Returns the number of workers. A pool of one thread still has one worker for tasks.
   int worker_target() const { return threads() > 1 ? threads() - 1 : 1; }
   detail::PoolWorker* OwnWorker() const;
 
-  // Relaxed: a hint. StartWorker looks again under the mutex, and the first worker never leaves.
+  // Starts a worker if none runs. Relaxed: a hint; StartWorker checks again under the mutex, and
+  // the first worker never leaves.
   void RequireWorker() {
     if (running_.load(std::memory_order_relaxed) == 0) [[unlikely]]
       StartFirstWorker();
@@ -176,17 +178,17 @@ class ThreadPool {
   const std::string name_;
   const bool pin_workers_;
   std::atomic<int> threads_{1};
-  // How long a thread looks for work before it sleeps: longer than a sleeper takes to wake up, and
-  // nothing when there are more threads than CPUs, where looking keeps others from working.
+  // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
+  // if there are more threads than CPUs, where a searching thread keeps another one from working.
   std::atomic<uint64_t> spin_ticks_{0};
-  // The same after a loop, which another follows soon where kernels run one after the other: waking
-  // a thread takes tens of microseconds, and those are more than many a kernel's loop.
+  // The same after a loop. Kernels that run one after the other start the next loop soon. Waking a
+  // thread takes tens of microseconds, longer than many loops.
   std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 
   detail::Mutex start_mutex_;
   std::atomic<int> running_{0};  // workers whose thread exists
-  std::atomic<int> slots_{0};    // workers ever made: that many entries of workers_, from the first
+  std::atomic<int> slots_{0};    // workers ever made: the entries of workers_ that are set
   std::atomic<detail::PoolWorker*> workers_[kMaxThreads] = {};
   ThreadPool* registry_next_ = nullptr;
 
@@ -197,8 +199,9 @@ class ThreadPool {
 
 namespace detail {
 
-// The threads that loops of this thread run on in place of a pool; null where there are none, or
-// where a PoolScope or a pool's own task asks for another pool than the process's.
+// Returns the program's own threads that loops of this thread run on in place of a pool
+// (SetParallelFor). Null if there are none, and on a thread whose current pool is another than the
+// process's.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
   return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
@@ -206,8 +209,8 @@ inline const OwnThreads* CurrentOwnThreads() {
 
 }  // namespace detail
 
-// The threads that loops of this thread run on, which kernels hand on to the libraries they call:
-// those of the current pool, or of SetParallelFor.
+// Returns the number of threads that loops of this thread run on: that of SetParallelFor, or of the
+// current pool. Kernels pass it to the libraries that they call.
 inline int NumThreads() {
   const detail::OwnThreads* const own = detail::CurrentOwnThreads();
   return own ? own->threads : ThreadPool::Current().threads();

@@ -22,6 +22,7 @@ struct OpFrame {
   const OpFrame* outer;
 };
 
+// The engine's state of one thread.
 struct EngineThread {
   const OpFrame* frame = nullptr;
   const Latch* waiting = nullptr;           // of the innermost wait on this thread
@@ -31,7 +32,7 @@ struct EngineThread {
 inline constinit thread_local EngineThread t_engine;
 
 // Operations that a thread has completed but not given back yet, and operations that became ready
-// by them.
+// through them.
 struct Completed {
   OpList records;
   int64_t count = 0;
@@ -39,11 +40,11 @@ struct Completed {
 };
 
 // Thread-safe. Runners are tasks of the pool, at most one for each of its threads, that take one
-// operation after the other; a completed operation usually hands its runner the next.
+// operation after the other; a completed operation usually gives its runner the next one.
 class EngineCore final : public AsyncEngine {
  public:
-  // When naive, operations run on the thread that pushes them or completes the operation that they
-  // waited for.
+  // If `naive`, operations run on the thread that pushes them, or on the thread that completes the
+  // operation that they waited for.
   EngineCore(ThreadPool& pool, bool naive, uint32_t id) : pool_(pool), naive_(naive), id_(id) {}
   ~EngineCore() override {
     while (free_runners_) delete std::exchange(free_runners_, free_runners_->next_free);
@@ -73,7 +74,7 @@ class EngineCore final : public AsyncEngine {
     return state.version.load(std::memory_order_acquire);
   }
 
-  // A push calls Prepare, then Submit or Abandon. The contracts stand at Engine.
+  // A push calls Prepare, then Submit or Abandon. Engine documents the contracts.
   OpSlot Prepare(VarList reads, VarList writes, const PushOptions& options,
                  const OpClosureType& closure);
   void Abandon(EngineOp* op) {
@@ -85,7 +86,7 @@ class EngineCore final : public AsyncEngine {
   void WaitForAll(Timeout timeout);
   void Cancel() {
     const uint64_t before = records_.next_sequence();
-    uint64_t now = cancelled_before_.load(std::memory_order_relaxed);  // the exchange looks again
+    uint64_t now = cancelled_before_.load(std::memory_order_relaxed);  // the exchange rechecks
     while (now < before &&
            !cancelled_before_.compare_exchange_weak(now, before, std::memory_order_seq_cst)) {
     }
@@ -106,16 +107,17 @@ class EngineCore final : public AsyncEngine {
   bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception) override;
 
  private:
+  // A task of the pool that runs ready operations.
   struct Runner : PoolTask {
     explicit Runner(EngineCore* its_core) : PoolTask(&RunRunner, Invocation{}), core(its_core) {}
     static void RunRunner(PoolTask* self) noexcept {
       auto* runner = static_cast<Runner*>(self);
       runner->core->RunReady(runner);
     }
-    // The number of CpuRelax calls before the runner looks into the queue again, after so many
-    // operations have emptied it. A longer pause lets the producer get ahead instead of contending
-    // for cache lines; the pause gets shorter after a single operation, whose pusher probably waits
-    // for it.
+    // Returns the number of CpuRelax calls before the runner looks into the queue again, after it
+    // has run `operations` and found the queue empty. A longer pause lets the producer get ahead
+    // instead of contending for cache lines; the pause gets shorter after a single operation, whose
+    // pusher probably waits for it.
     int PausesAfter(int operations) {
       constexpr int kEnough = 64;
       if (operations == 1 && pauses > 1) pauses /= 2;
@@ -173,7 +175,7 @@ class EngineCore final : public AsyncEngine {
     if (!runner) runner = new Runner(this);
     try {
       pool_.Schedule(runner);
-    } catch (const Error&) {  // no thread can be started: then this one does it
+    } catch (const Error&) {  // no thread can be started: run them here
       RunReady(runner);
     }
   }
@@ -188,7 +190,7 @@ class EngineCore final : public AsyncEngine {
     }
   }
   FailurePtr ReasonToSkip(const EngineOp& op) {
-    // Relaxed: a Cancel that the operation can know of came before this load, by the locks between.
+    // Relaxed: locks order this load after every Cancel that the operation can know of.
     if (op.sequence < cancelled_before_.load(std::memory_order_relaxed)) [[unlikely]]
       return NewFailure(op, CancelledError(op.name));
     for (const Access& access : op.accesses()) {
@@ -233,8 +235,8 @@ class EngineCore final : public AsyncEngine {
     return failure;
   }
   void Finish(EngineOp* op, Completed& done);
-  // The last of the two parts of an asynchronous operation finishes it. Acquire-release: it sees
-  // the writes of the other part.
+  // Ends one of the two parts of an asynchronous operation; the last one finishes it.
+  // Acquire-release: it sees the writes of the other part.
   void FinishPart(EngineOp* op, Completed& done) {
     if (op->details().parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     std::exception_ptr outcome = std::exchange(op->details().outcome, nullptr);
@@ -245,7 +247,8 @@ class EngineCore final : public AsyncEngine {
     if (done.count == 0) return;
     records_.GiveBack(std::exchange(done.records, {}), std::exchange(done.count, 0));
   }
-  // Hands on the operations that became ready; called on threads that are no runners.
+  // Queues the operations that became ready, or runs them in a naive engine. Called on threads that
+  // are not runners.
   void Dispatch(Completed& done) {
     if (done.ready.first) {
       if (naive_) {
@@ -273,7 +276,7 @@ class EngineCore final : public AsyncEngine {
 
   // --- waiting
   bool Wait(const Latch& latch, Timeout timeout);
-  // The access that an operation which runs on this thread has to the Var, or null.
+  // Returns the access to the Var of an operation that runs on this thread, or null.
   const Access* OwnAccess(const VarState& state) const {
     for (const OpFrame* frame = t_engine.frame; frame; frame = frame->outer) {
       if (frame->core != this) continue;
@@ -294,8 +297,9 @@ class EngineCore final : public AsyncEngine {
   // Counts runners and other work under way that ends by itself.
   alignas(kCacheLine) Latch live_;
 
-  // As in IdleList: a pusher looks for a searching runner after its push, a runner that stops
-  // searching looks for operations afterwards; both seq_cst, so that one of them sees the other.
+  // The protocol of IdleList: a pusher looks for a searching runner after its push, and a runner
+  // that stops searching looks for operations afterwards. Both are seq_cst, so that one of them
+  // sees the other.
   alignas(kCacheLine) std::atomic<int> searching_{0};  // scheduled runners included
   std::atomic<int> runners_{0};
   SpinLock runners_lock_;

@@ -1,5 +1,5 @@
-// How the engine issues an operation on a device: on a stream of that device, copies on another
-// one. A device takes part by one line that names its context.
+// How the engine issues operations on a device: on one stream, copies on another.
+// RegisterEngineDevice, one line that names a context, adds a device.
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_
 
@@ -27,13 +27,13 @@ void IssueOn(Device device, int stream_id, UniqueFunction<void()> work, Event& e
 }
 
 void RegisterIssue(DeviceType type, IssueFunction issue);
-// The registered function, or that of the CPU's streams.
+// Returns the registered function, or that of CPU streams. Error (kUnsupported) if there is none.
 IssueFunction IssueFunctionOf(Device device);
 
 }  // namespace detail
 
-// Lets operations be pushed with a device of that type. Where the context has a Launch, the closure
-// runs on the stream; otherwise it runs on a thread of the pool, with the stream as that thread's
+// Allows operations to be pushed with a device of that type. If the context has a Launch, the
+// closure runs on the stream. Otherwise it runs on a thread of the pool, where the stream is the
 // current one, and issues the work itself.
 template <DeviceContext Context>
 bool RegisterEngineDevice() {

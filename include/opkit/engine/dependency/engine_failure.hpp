@@ -15,6 +15,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A failure of one operation. Thread-safe.
 class Failure final : public RefCounted {
  public:
   // `sequence` is the place in push order of the operation that failed.
@@ -24,25 +25,25 @@ class Failure final : public RefCounted {
   const std::exception_ptr& exception() const { return exception_; }
   uint64_t sequence() const { return sequence_; }
 
-  // Whether an operation pushed as number `sequence` has to be skipped. Operations that were pushed
-  // before the report still are, whenever they come to run, as if they had run at once. Relaxed,
-  // here and below: no other data is read because of this number, and the rest of the object never
-  // changes.
+  // True if the operation pushed as number `sequence` must be skipped. Operations that were pushed
+  // before the report are still skipped, even if they run later, as if they had run at once.
+  // Relaxed, here and below: no other data is read because of this number, and the rest of the
+  // object never changes.
   bool ConcernsOperation(uint64_t sequence) const {
     const uint64_t reported = reported_.load(std::memory_order_relaxed);
     return reported == 0 || sequence < reported;
   }
   bool reported() const { return reported_.load(std::memory_order_relaxed) != 0; }
-  // True for the caller that is to rethrow it. `next_sequence` is that of the next push, at
-  // least 1.
+  // Marks the failure as reported. Returns true for the one caller that is to rethrow it.
+  // `next_sequence` is the number of the next push, at least 1.
   bool Report(uint64_t next_sequence) {
     uint64_t expected = 0;
     return reported_.compare_exchange_strong(expected, next_sequence, std::memory_order_relaxed);
   }
 
-  // Counts Vars that are about to hold it, before the first does.
+  // Counts Vars that are about to hold the failure; called before the first one does.
   void AddHolders(int64_t n) { holders_.fetch_add(n, std::memory_order_relaxed); }
-  // Called when a Var is overwritten successfully; the last overwrite discards the failure
+  // Counts a Var that was overwritten successfully; the last overwrite discards the failure
   // unreported.
   void Overwritten() {
     if (holders_.fetch_sub(1, std::memory_order_relaxed) == 1) Report(1);
@@ -57,8 +58,8 @@ class Failure final : public RefCounted {
 
 using FailurePtr = IntrusivePtr<Failure>;
 
-// Adds the name of the operation to an Error that happened in it, where there is a name, and
-// returns a copy, since events may share the original. Other exceptions stay as they are.
+// Adds the name of the operation, if it has one, to an Error that happened in it. Returns a copy,
+// since events may share the original. Other exceptions stay as they are.
 OPKIT_COLD inline std::exception_ptr Named(const char* operation, std::exception_ptr exception) {
   if (*operation == '\0') return exception;
   try {
@@ -90,7 +91,8 @@ class FailureLog {
     failures_.push_back(std::move(failure));
   }
 
-  // Reports all, and returns the one whose operation was pushed first; null where there is none.
+  // Reports all failures and returns the one whose operation was pushed first; null if there is
+  // none.
   FailurePtr ReportAll(uint64_t next_sequence) {
     MutexLock lock(mutex_);
     FailurePtr first;

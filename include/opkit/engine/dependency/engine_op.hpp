@@ -47,8 +47,8 @@ struct Access {
 enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice, kCopyOnDevice };
 
 // The members that few operations need: for several Vars, large closures, failures, devices,
-// completion elsewhere. They lie apart from the record, so that more of the records that wait in
-// their thousands fit into a cache.
+// completion elsewhere. Details lie apart from the record, so that more of the records, which may
+// wait in their thousands, fit into a cache.
 struct OpDetails {
   static constexpr size_t kInlineAccesses = 3;
 
@@ -136,7 +136,8 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
   }
 };
 
-// A block of records with their details beside it, found by the address: nothing points to them.
+// A block of records, aligned to its size, with their details beside it. A record's address leads
+// to its details, so no pointer is stored.
 struct alignas(16384) OpSlab {
   static constexpr size_t kBytes = 16384;
   static constexpr int kOps = kBytes / sizeof(EngineOp) - 1;
@@ -166,7 +167,7 @@ struct OpList {
     Link(last, list.first);
     last = list.last;
   }
-  // Adds to a list in push order.
+  // Adds to a list that is in push order.
   void AddInOrder(EngineOp* op) {
     if (!last || last->sequence < op->sequence) return Add(op);
     EngineOp* before = nullptr;
@@ -174,7 +175,7 @@ struct OpList {
     op->SetNextInList(before ? before->next_in_list() : first);
     Link(before, op);
   }
-  // Counts one grant, adds the operation with the last one. Acquire-release: the last grant has
+  // Counts one grant, and adds the operation at its last grant. Acquire-release: the last grant has
   // seen the writes of every operation before it, on whatever thread.
   void AddIfGranted(EngineOp* op) {
     if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
@@ -202,8 +203,8 @@ struct OpList {
 
 // The records of one engine. Pushers take records and numbers under one short lock; threads that
 // complete operations give records back many at a time, under another one. The records that were
-// unused longest are taken first, so that records stay in the order of their addresses, which
-// caches like.
+// unused longest are taken first, so that records stay in the order of their addresses, which suits
+// the caches.
 class OpRecords {
  public:
   ~OpRecords() {
@@ -227,7 +228,7 @@ class OpRecords {
       CountTaken();
     return op;
   }
-  // The number of the operation that is pushed next.
+  // Returns the number of the operation that is pushed next.
   uint64_t next_sequence() {
     SpinLockGuard guard(lock_);
     return next_sequence_;
@@ -242,9 +243,9 @@ class OpRecords {
     outstanding_.CountDown(count);
   }
 
-  // While a Waiter lives, `outstanding()` counts the operations that have not ended. Otherwise it
-  // lacks those that were pushed since: every push would pay an atomic operation, and runners the
-  // cache line, for a number that only waiters want to know.
+  // While a Waiter lives, `outstanding()` counts the operations that have not ended. Otherwise the
+  // count lacks the operations that were pushed since: counting them would cost every push an
+  // atomic operation and runners a shared cache line, and only waiters need the number.
   class Waiter {
    public:
     explicit Waiter(OpRecords& records) : records_(records) {
@@ -265,7 +266,8 @@ class OpRecords {
   };
 
  private:
-  // With `lock_` held: a record that is taken while a thread waits is counted before it can end.
+  // Called with `lock_` held: a record that is taken while a thread waits is counted before it can
+  // end.
   OPKIT_COLD void CountTaken() {
     outstanding_.Add(static_cast<int64_t>(next_sequence_ - counted_before_));
     counted_before_ = next_sequence_;
@@ -287,7 +289,7 @@ class OpRecords {
   SpinLock lock_;
   EngineOp* free_ = nullptr;
   uint64_t next_sequence_ = 1;
-  uint64_t counted_before_ = 1;  // operations with a sequence below were added to `outstanding_`
+  uint64_t counted_before_ = 1;  // operations below this number are in `outstanding_`
   int waiters_ = 0;
   OpSlab* last_slab_ = nullptr;
   alignas(kCacheLine) SpinLock returned_lock_;

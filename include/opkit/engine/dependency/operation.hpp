@@ -15,11 +15,11 @@ namespace opkit::inline OPKIT_ABI {
 enum class OpKind : uint8_t { kNormal, kCopy };
 
 struct PushOptions {
-  int priority = 0;       // of the operations that are ready, those with higher ones start first
+  int priority = 0;       // ready operations of higher priority start first
   const char* name = "";  // for messages; not copied
   OpKind kind = OpKind::kNormal;
-  Device device = {};   // if not the CPU, the operation is issued on a stream of it
-  bool update = false;  // it reads the Vars that it writes, too: skipped where one has failed
+  Device device = {};   // other than the CPU: the operation is issued on its stream
+  bool update = false;  // also reads the Vars that it writes: skipped if one has failed
 };
 
 namespace detail {
@@ -27,17 +27,17 @@ namespace detail {
 class EngineCore;
 struct EngineOp;
 
-// The side of an engine that handles keep alive, so that a late one is safe.
+// The part of an engine that Completion handles keep alive, so that a late handle is safe.
 class AsyncEngine : public RefCounted {
  public:
-  // False when the handle may not complete the operation any more.
+  // Completes the operation; returns false if the handle may not complete it any more.
   virtual bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception) = 0;
 };
 
 }  // namespace detail
 
-// Completes an asynchronous operation: once, on any thread, at any time. Moves; a handle that is
-// dropped fails its operation. It may outlive the engine.
+// Completes an asynchronous operation: once, on any thread, at any time. Can be moved, not copied.
+// A handle that is destroyed unused fails its operation. A handle may outlive the engine.
 class Completion {
  public:
   Completion() = default;
@@ -49,7 +49,7 @@ class Completion {
 
   explicit operator bool() const { return static_cast<bool>(engine_); }  // false once it was used
 
-  // False where the operation was cancelled meanwhile; then nothing happens. Error
+  // Completes the operation; returns false, without effect, if it was cancelled meanwhile. Error
   // (kFailedPrecondition) for a handle that was used already.
   bool SetFinished() { return SetFinishedWithException(nullptr); }
   // Fails the operation with the exception; finishes it when that is null.
@@ -86,6 +86,7 @@ struct OpClosureType {
   void (*run)(void* storage, bool call, Completion* completion);
 };
 
+// Makes the OpClosureType of closures of type F.
 template <class F, bool kAsynchronous>
 struct OpClosure {
   static constexpr bool kFits =

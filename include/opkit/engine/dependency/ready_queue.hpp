@@ -1,5 +1,5 @@
-// ReadyQueue: operations that wait for nothing but a thread. The highest priority comes first, the
-// order of arrival decides among equals.
+// ReadyQueue: operations that only wait for a thread. The highest priority comes first; the order
+// of arrival decides among equals.
 #ifndef OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 
@@ -12,9 +12,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Thread-safe. Operations of priority 0, which are nearly all, are in an inbox: a queue of a worker
-// each would be cheaper still, but then an operation could lie behind one that waits for it. The
-// others are in a heap under a lock, and a number says whether to look there.
+// Thread-safe. Operations of priority 0, nearly all, are in an inbox. One queue for each worker
+// would be cheaper still, but an operation could then lie behind another that waits for it. The
+// other operations are in a heap under a lock; `top_` shows whether to look there.
 class ReadyQueue {
  public:
   void Push(EngineOp* op) {
@@ -23,7 +23,7 @@ class ReadyQueue {
     normal_.Put(op);
   }
 
-  // The best operation; null where there is none, or only one that is just being pushed.
+  // Returns the best operation; null if there is none, or only one that is just being pushed.
   EngineOp* Take() {
     // Relaxed, here and below: a hint.
     const int top = top_.load(std::memory_order_relaxed);
@@ -34,13 +34,14 @@ class ReadyQueue {
     return top != kNone ? TakeHeap(kNone) : nullptr;
   }
 
-  // Whether an operation of this priority should let another one pass.
+  // True if an operation of this priority should let another operation run first.
   bool HasBetterThan(int priority) const {
     return top_.load(std::memory_order_relaxed) > priority || (priority < 0 && !normal_.empty());
   }
 
-  // Never true while an operation is in it. Seq_cst, as are pushes: a thread that pushes looks for
-  // runners afterwards, and a runner that leaves looks here after it has announced that.
+  // Never returns true while an operation is in the queue. Seq_cst, as pushes are: a thread that
+  // pushes looks for runners afterwards, and a runner that leaves announces that before it looks
+  // here.
   bool empty() const { return normal_.empty() && top_.load(std::memory_order_seq_cst) == kNone; }
 
  private:

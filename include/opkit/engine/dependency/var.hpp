@@ -16,9 +16,9 @@ class EngineCore;
 class VarState;
 }  // namespace detail
 
-// A handle, freely copied. The engine knows of no object behind it: a program lets it stand for a
-// tensor, a file, a random generator. Made by Engine::NewVar, ended by Engine::DeleteVar; using it
-// after that, or with another engine, is an Error.
+// A handle, freely copied. The engine knows no object behind it: in a program it may stand for a
+// tensor, a file or a random generator. Made by Engine::NewVar, ended by Engine::DeleteVar; using
+// it after that, or with another engine, is an Error.
 class Var {
  public:
   Var() = default;
@@ -32,7 +32,7 @@ class Var {
 
   detail::VarState* state_ = nullptr;
   uint32_t generation_ = 0;
-  uint32_t engine_ = 0;  // looked at before `state_`, which dies with its engine
+  uint32_t engine_ = 0;  // checked before `state_`, which dies with its engine
 };
 
 // The Vars of one call, which it does not own: `{a, b}`, `{}` or a std::vector<Var>.

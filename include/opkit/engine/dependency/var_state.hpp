@@ -21,15 +21,16 @@ struct VarWaiter : Access {
   FailurePtr failure;
 };
 
-// The queue of one Var, in push order. Members are called with `lock` held unless they say
-// otherwise.
+// The queue of one Var, in push order. Members are called with `lock` held, except Release and
+// Recycle.
 //
-// A thread that ends a write hands the Var to a queued write that comes next without the lock, and
-// without touching what pushers touch: in a chain of writes, pushing and completing meet nowhere.
+// A thread that ends a write passes the Var to a write that is next in the queue. It does so
+// without the lock and without the members that pushers use. In a chain of writes, pushing and
+// completing share no cache line of the Var.
 class alignas(kCacheLine) VarState {
  public:
   SpinLock lock;
-  uint32_t generation = 0;  // that of the valid handles
+  uint32_t generation = 0;  // the generation of valid handles
   VarState* next_free = nullptr;
 
  private:
@@ -47,7 +48,8 @@ class alignas(kCacheLine) VarState {
 
   bool HasPendingWrites() const { return writing_ || head_; }
 
-  // True when the access is granted at once; it is not in the queue then, but must be released.
+  // Adds an access. Returns true if it is granted at once; it is then not in the queue, but must be
+  // released.
   bool Append(Access& access) {
     access.next.store(0, std::memory_order_relaxed);  // published by Enqueue
     if (access.writes()) {
@@ -64,15 +66,16 @@ class alignas(kCacheLine) VarState {
     return false;
   }
 
-  // To be called only while writes are pending. A waiter is granted with the reads around it.
+  // Adds a waiter; may be called only while writes are pending. A waiter is granted with the reads
+  // around it.
   void AppendWaiter(VarWaiter& waiter) {
     waiter.prev = tail_;
     Enqueue(waiter);
   }
 
-  // Takes a waiter that gives up out of the queue. Before it is a write that goes on, or a read or
-  // waiter that is not granted either; each can be released only with the lock, because no write
-  // follows.
+  // Removes a waiter that gives up. The access before it is an active write, or a read or waiter
+  // that is not granted either. Each of these can be released only with the lock, because no write
+  // follows it.
   void Remove(VarWaiter& waiter) {
     // Relaxed: written under the lock. Release: as in Enqueue.
     const uintptr_t next = waiter.next.load(std::memory_order_relaxed);
@@ -83,8 +86,8 @@ class alignas(kCacheLine) VarState {
       static_cast<VarWaiter*>(after)->prev = waiter.prev;
   }
 
-  // Ends a granted access, without the lock. Operations that can run because of it are added to
-  // `ready`. True when the Var was deleted and this was its last access.
+  // Ends a granted access; called without the lock. Adds the operations that can run because of it
+  // to `ready`. Returns true if the Var was deleted and this was its last access.
   bool Release(Access& access, OpList& ready) {
     VarWaiter* waiters = nullptr;
     bool last = false;
@@ -113,7 +116,7 @@ class alignas(kCacheLine) VarState {
     return last;
   }
 
-  // Makes all handles invalid. True when no access is left either.
+  // Makes all handles invalid. Returns true if no access is left.
   bool Delete() {
     ++generation;
     deleted_ = true;
@@ -139,7 +142,7 @@ class alignas(kCacheLine) VarState {
 
   // Grants the accesses from `at` on that go together: reads and waiters up to the next write, or
   // one write. An operation that is granted here cannot run before the lock is released, or the
-  // access's `next` has been read. True when no access is left and the Var was deleted.
+  // access's `next` has been read. Returns true if no access is left and the Var was deleted.
   bool GrantFrom(Access* at, OpList& ready, VarWaiter*& waiters) {
     while (at && !at->writes()) {
       Access* next = Access::Untagged(at->next.load(std::memory_order_relaxed));
@@ -168,8 +171,8 @@ class alignas(kCacheLine) VarState {
   }
 };
 
-// The Vars of one engine. Thread-safe. States are never moved, nor given back before the table
-// ends.
+// The Vars of one engine. Thread-safe. States are never moved, and their memory is freed only with
+// the table.
 class VarTable {
  public:
   VarState* Take() {

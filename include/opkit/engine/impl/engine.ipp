@@ -1,4 +1,5 @@
-// The definitions of opkit/engine/engine.hpp: which threads an engine has, and the way to its core.
+// The definitions of opkit/engine/engine.hpp: the choice of an engine's threads, and the calls of
+// its core.
 #ifndef OPKIT_ENGINE_IMPL_ENGINE_IPP_
 #define OPKIT_ENGINE_IMPL_ENGINE_IPP_
 

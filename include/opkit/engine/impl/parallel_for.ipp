@@ -10,9 +10,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
-// long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
-// here; the rest of others is shared in chunks of equal work.
+// Runs the loop from its start, in pieces that grow fourfold, until one piece lasts long enough to
+// be measured. A loop too short to repay a wake-up ends here; the rest of a longer loop is shared
+// in chunks of equal work.
 template <class RunLoop>
 void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loop) {
   constexpr uint64_t kTellingTicks = 2'000;
@@ -50,8 +50,8 @@ inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunctio
 }
 inline constexpr LoopRunner kInPlace{&RunInPlace};
 
-// Runs the loop's chunks in as many calls of one function as there are threads. Each call takes the
-// next chunk that is left, so that a call may begin late, or when the others have ended.
+// Runs the loop's chunks by one call of `work` for each thread. Each call takes the next chunk that
+// is left, so a call may begin late, or after the others have ended.
 inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
                             RangeFunction body) {
   const int64_t chunks = (last - first - 1) / grain + 1;

@@ -12,6 +12,7 @@ namespace opkit::inline OPKIT_ABI {
 
 // The record of node n lies at `stride` times n: the function's call pointer, then its bytes.
 struct FrozenTaskGraph::State final : detail::RefCounted {
+  // The body of the replay: calls the function in a node's record.
   struct Body {
     void operator()(int node) const {
       unsigned char* record = records + detail::Index(node) * stride;

@@ -6,6 +6,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// A task of a group; deletes itself when it has run.
 struct TaskGroup::Member : PoolTask {
   Member(TaskGroup& its_group, ThreadPool::Task&& its_task)
       : PoolTask(&RunMember), group(its_group), task(std::move(its_task)) {}

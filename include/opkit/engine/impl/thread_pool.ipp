@@ -15,6 +15,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A worker of a pool: its thread and its queue.
 struct alignas(kCacheLine) PoolWorker {
   PoolWorker(ThreadPool* its_pool, int its_index) : pool(its_pool), index(its_index) {}
 
@@ -123,7 +124,7 @@ OPKIT_INLINE void ThreadPool::StartFirstWorker() {
         "\", but the system refused it; raise the limit on processes (ulimit -u) or on memory");
 }
 
-// False when all that should run do, or the system refuses.
+// Starts one worker. Returns false if enough workers run, or if the system refuses a thread.
 OPKIT_INLINE bool ThreadPool::StartWorker() {
   detail::MutexLock lock(start_mutex_);
   const int target = worker_target();
@@ -142,7 +143,7 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
       return nullptr;
     };
     if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
-    idle_.StartSearching();  // the new thread's first state; it waits for start_mutex_
+    idle_.StartSearching();  // for the new thread, which waits for start_mutex_
     worker->running = true;
     running_.fetch_add(1);
     return true;
@@ -150,8 +151,8 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
   return false;
 }
 
-// True when the calling worker was surplus and has left the pool, which may be gone from then on.
-// Its queue stays where others steal from it; the first worker never leaves.
+// Lets the calling worker leave if it is surplus. Returns true if it has left the pool, which may
+// be gone from then on. Its queue stays, and others steal from it; the first worker never leaves.
 OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
   detail::MutexLock lock(start_mutex_);
   if (stopping_ || self.index < worker_target()) return false;
@@ -164,7 +165,7 @@ OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
 
 OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   {
-    detail::MutexLock lock(start_mutex_);  // StartWorker has finished with `self`
+    detail::MutexLock lock(start_mutex_);  // waits until StartWorker is done with `self`
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
@@ -185,7 +186,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
     }
     if (stopping_) break;
     if (!std::exchange(searching, true)) idle_.StartSearching();
-    // One or a few searchers find a task as fast as all would.
+    // A few searchers find a task as fast as all threads would.
     const bool crowded = idle_.searching() > 1 + worker_target() / 2;
     if (spin.Goes(detail::Ticks(), crowded, spin_times())) {
       detail::CpuRelax();
@@ -197,7 +198,8 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   if (searching) StopSearching();
 }
 
-// True when it was woken for a loop. The caller counts as searching, before and after.
+// Puts the worker to sleep; returns true if it was woken for a loop. The worker counts as searching
+// before and after.
 OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
@@ -242,7 +244,7 @@ OPKIT_INLINE bool ThreadPool::RunOneTask() {
 }
 
 OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
-  if (!loops_.empty()) {  // loops that have begun end first
+  if (!loops_.empty()) {  // loops that have begun come first
     int wake = 0;
     if (detail::ParallelLoop* loop = loops_.Join(&wake)) {
       if (wake > 0) WakeForLoop(wake);
@@ -250,8 +252,8 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     }
   }
   if (self) {
-    // Now and then the oldest task of the shared queue or of the own one comes first, so that a
-    // worker whose tasks keep submitting tasks starves neither.
+    // Now and then the oldest task of the shared queue, or of the worker's own queue, comes first:
+    // a worker whose tasks keep submitting tasks must starve neither.
     const uint32_t turn = ++self->turn % 64;
     PoolTask* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
     if (!task) task = self->deque.Pop();
@@ -273,7 +275,7 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
   return {};
 }
 
-// For IdleList's protocol: every load is seq_cst.
+// Every load is seq_cst, for IdleList's protocol.
 OPKIT_INLINE bool ThreadPool::HasWork() const {
   if (!loops_.empty() || !injected_.empty()) return true;
   const int slots = slots_;
@@ -293,12 +295,12 @@ OPKIT_INLINE void ThreadPool::Run(Work work) {
 OPKIT_INLINE void ThreadPool::NotifyWork() {
   if (idle_.searching() != 0) return;
   if (idle_.sleeping() != 0 && idle_.WakeForTask()) return;
-  // Relaxed, here and below: a hint, looked into under the mutex.
+  // Relaxed, here and below: a hint, which StartWorker checks under the mutex.
   if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
 }
 
-// Threads that search will find the loop by themselves. Where there are more threads than CPUs, the
-// system places them.
+// Wakes `threads` threads for a loop, less the number of threads that search: those find the loop
+// by themselves. With more threads than CPUs, the system places the woken threads.
 OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
   const bool elsewhere = spin_ticks() != 0;
   for (threads -= idle_.searching(); threads > 0; --threads) {
@@ -340,7 +342,8 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
-    // Woken for work it counts as searching, and hands that on if it leaves without taking any.
+    // A thread that was woken for work counts as searching. If it leaves without taking work,
+    // StopSearching wakes another thread for what is left.
     if (helps) searching = !idle_.Delist(sleeper);
     spin.Woke(sleeper.for_loop, detail::Ticks());
   }

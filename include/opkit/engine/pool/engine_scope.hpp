@@ -1,4 +1,5 @@
-// What the threads of a pool do besides their tasks, told to a profile that asks for it.
+// Spans and markers of what a pool's threads do besides their tasks (sleep, wait, steal), for
+// profiles that record them.
 #ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 #define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
@@ -7,12 +8,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Returns the current sink if it records what pool threads do, else null.
 inline SpanSink* EngineSink() {
   SpanSink* const sink = CurrentSpanSink();
   return sink && sink->WantsEngine() ? sink : nullptr;
 }
 
-// A span of the thread, for the scope's life.
+// Opens a span of this thread for the scope's life.
 class EngineScope {
  public:
   explicit EngineScope(const char* name)
@@ -24,7 +26,7 @@ class EngineScope {
   InvocationScope scope_;
 };
 
-// Something that happens at once.
+// Records an instant marker on this thread.
 inline void MarkEngine(const char* name) {
   if (SpanSink* sink = EngineSink()) [[unlikely]]
     sink->Marked(InternName(name));

@@ -1,5 +1,6 @@
-// IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
-// which none of them sleeps while there is work. Costs a submitter two loads when no thread sleeps.
+// IdleList: the threads of a pool that search for work or sleep because there is none. Its protocol
+// ensures that none of them sleeps while there is work. Costs a submitter two loads when no thread
+// sleeps.
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -14,7 +15,7 @@ namespace detail {
 struct IdleThread {
   Parker parker;
   CpuBan ban;
-  bool for_loop = false;  // what it was woken for
+  bool for_loop = false;  // woken for a loop, not for a task
   IdleThread* prev = nullptr;
   IdleThread* next = nullptr;
   bool listed = false;
@@ -48,8 +49,8 @@ class IdleList {
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
   }
 
-  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards no
-  // thread holds a pointer to `self`.
+  // Removes the thread. Returns false if it has been woken meanwhile; it then counts as searching.
+  // Afterwards no thread holds a pointer to `self`.
   bool Delist(IdleThread& self) {
     MutexLock lock(mutex_);
     if (!self.listed) return false;
@@ -57,14 +58,14 @@ class IdleList {
     return true;
   }
 
-  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or
-  // one searches already.
+  // Wakes the thread that fell asleep last (its cache is the warmest). Returns false if none sleeps
+  // or one searches already.
   bool WakeForTask() {
     return Wake([this](IdleThread&) { return searching() == 0; });
   }
-  // Whether others search or not. With `elsewhere` it wakes on another CPU than the calling
-  // thread's, which works on the loop itself; the 2 system calls cost less than a microsecond, the
-  // wake-up some.
+  // Wakes a thread even if others search. With `elsewhere` the thread wakes on another CPU than the
+  // caller's, since the caller works on the loop itself. The 2 system calls for that cost less than
+  // a microsecond, the wake-up some.
   bool WakeForLoop(bool elsewhere) {
     return Wake([elsewhere](IdleThread& sleeper) {
       sleeper.for_loop = true;
@@ -85,7 +86,8 @@ class IdleList {
   }
 
  private:
-  // False when none sleeps or `prepare` says so of the one.
+  // Wakes the thread that fell asleep last. Returns false if none sleeps, or if `prepare` returns
+  // false for that thread.
   template <class Prepare>
   bool Wake(Prepare prepare) {
     Parker::Address address = nullptr;

@@ -1,4 +1,4 @@
-// IdleSpin: how long a thread without work looks for some before it sleeps.
+// IdleSpin: decides how long a thread without work searches before it sleeps.
 #ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -12,21 +12,22 @@ struct SpinTimes {  // in ticks
   uint64_t after_loop = 0;  // another loop follows soon where kernels run one after the other
 };
 
-// Of one thread. `now` is never 0.
+// The state of one thread. `now` is in ticks and never 0.
 class IdleSpin {
  public:
-  // Has had work until now.
+  // Records that the thread has worked until now.
   void Worked(bool on_loop, uint64_t now) {
     idle_since_ = 0;
     if (on_loop) last_loop_ = now;
   }
-  // If for a loop, it may find that ended, and the next one follows as soon as if not.
+  // Records that the thread has woken. A wake-up for a loop counts as work on it: even if the loop
+  // has ended by then, the next one follows soon.
   void Woke(bool for_loop, uint64_t now) {
     idle_since_ = 0;
     last_loop_ = for_loop ? now : 0;
   }
-  // Whether it goes on looking. `crowded`: enough threads look for tasks; a loop would take all of
-  // them.
+  // True if the thread goes on searching. `crowded`: enough threads search for tasks; a loop,
+  // however, would take all of them.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
     if (idle_since_ == 0) idle_since_ = now;
     return (!crowded && now - idle_since_ < times.idle) ||
@@ -34,7 +35,7 @@ class IdleSpin {
   }
 
  private:
-  uint64_t idle_since_ = 0;  // 0: it is not
+  uint64_t idle_since_ = 0;  // 0: the thread is not idle
   uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
 };
 

@@ -12,13 +12,13 @@ struct InboxNode {
   std::atomic<InboxNode*> next{nullptr};
 };
 
-// D. Vyukov's intrusive queue (a list that always holds a stub, at least), with a lock for takers,
-// since his allows only one. The queue does not own its nodes; a taker sees everything that was
-// written before the Put of its node.
+// D. Vyukov's intrusive queue (a list that always holds at least a stub node), with a lock for
+// takers, since the original allows only one taker. The queue does not own its nodes; a taker sees
+// everything that was written before the Put of its node.
 class Inbox {
  public:
-  // Seq_cst, as empty() is: a thread that puts looks for a taker afterwards, and a taker that goes
-  // to sleep looks here after it has announced that.
+  // Adds a node. Seq_cst, as empty() is: a thread that puts a node looks for a taker afterwards,
+  // and a taker that goes to sleep announces that before it looks here.
   void Put(InboxNode* node) {
     // Relaxed: the exchange publishes it.
     node->next.store(nullptr, std::memory_order_relaxed);
@@ -27,15 +27,15 @@ class Inbox {
     before->next.store(node, std::memory_order_release);
   }
 
-  // The oldest node; null where there is none, or only one that is just being put.
+  // Returns the oldest node; null if there is none, or only one that is just being put.
   InboxNode* Take() {
     // Relaxed: a hint. Not read from `tail_`: every Put would wait for that cache line.
     if (head_.load(std::memory_order_relaxed) == &stub_ &&
         !stub_.next.load(std::memory_order_relaxed))
       return nullptr;
     SpinLockGuard guard(take_lock_);
-    // Relaxed, as all accesses of `head_`: it is written under the lock, and empty() says why it
-    // may look. Acquire, here and below: pairs with Put.
+    // Relaxed, as all accesses of `head_`: it is written under the lock, and empty() gives the
+    // reason for its own read. Acquire, here and below: pairs with Put.
     InboxNode* head = head_.load(std::memory_order_relaxed);
     InboxNode* next = head->next.load(std::memory_order_acquire);
     if (head == &stub_) {
@@ -52,21 +52,21 @@ class Inbox {
       if (!next) return nullptr;
     }
     head_.store(next, std::memory_order_relaxed);
-    // The next taker wants these cache lines soon; they are in the cache of the CPU that put them.
+    // The next taker soon needs these cache lines, which are in the cache of the CPU that put them.
     const auto address = reinterpret_cast<uintptr_t>(next);
     __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
     __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
     return head;
   }
 
-  // Never true while a node is in it. Relaxed: a stub that is the tail again was put there by a
-  // taker that had moved `head_` on before, so a thread that sees the tail sees the head, too.
+  // Never returns true while a node is in the queue. Relaxed: a taker makes the stub the tail again
+  // only after it has moved `head_` on, so a thread that sees this tail also sees that head.
   bool empty() const {
     return tail_.load(std::memory_order_seq_cst) == &stub_ &&
            head_.load(std::memory_order_relaxed) == &stub_;
   }
 
-  // Called in a forked child: forgets the nodes, which belong to the parent.
+  // Forgets the nodes, which belong to the parent; called in a forked child.
   void ResetAfterFork() {
     take_lock_.ResetAfterFork();
     stub_.next = nullptr;

@@ -1,5 +1,5 @@
 // Latch: a count of things still to happen, which threads wait for through ThreadPool::Wait while
-// they help with the pool's tasks. TaskGroup and the Var engine's waits are made of it.
+// they help with the pool's tasks. TaskGroup and the waits of the engine use it.
 #ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
 #define OPKIT_ENGINE_POOL_LATCH_HPP_
 
@@ -29,12 +29,12 @@ class Latch {
   Latch(const Latch&) = delete;
   Latch& operator=(const Latch&) = delete;
 
-  // Relaxed: no other data is read because of this number, and a latch is raised either before its
-  // waiters start or by something that itself still counts.
+  // Adds `n`. Relaxed: no other data is read because of this number. A latch is raised either
+  // before its waiters start, or by something that itself still counts.
   void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
 
-  // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
-  // and about 20 ns more when the count reaches zero.
+  // Subtracts `n`. A waiter may destroy the latch before the last CountDown returns. Costs an
+  // atomic subtraction, and about 20 ns more when the count reaches zero.
   void CountDown(int64_t n = 1) {
     // Release: everything before any CountDown is seen by a thread that acquires the zero (the
     // subtractions of others continue the release sequence).
@@ -46,11 +46,11 @@ class Latch {
  private:
   friend class ThreadPool;
 
-  // Adds the thread to the sleepers; false when the count is zero already.
+  // Adds the thread to the sleepers; returns false if the count is zero already.
   bool Enlist(detail::LatchSleeper& self) const;
   static void Delist(detail::LatchSleeper& self);
   static void WakeSleepers(const void* latch);
-  // Called in a forked child, which has none of the sleeping threads.
+  // Forgets all sleepers; called in a forked child, where their threads do not exist.
   static void ForgetSleepers();
 
   std::atomic<int64_t> count_;

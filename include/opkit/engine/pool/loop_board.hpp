@@ -19,15 +19,15 @@ namespace detail {
 
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
-// [first, last) in chunks of `grain`, claimed by number.
-// The chunks of [first, last) one after the other, on this thread.
+// Calls `body` for the chunks of [first, last) one after the other, on this thread.
 inline void RunChunksInOrder(int64_t first, int64_t last, int64_t grain, RangeFunction body) {
   for (; last - first > grain; first += grain) body(first, first + grain);
   body(first, last);
 }
 
+// A loop over [first, last) in chunks of `grain`, which threads claim by number.
 struct ParallelLoop {
-  // Takes chunks until none is left. After an exception the remaining ones are skipped.
+  // Runs chunks until none is left. After an exception the remaining ones are skipped.
   void RunChunks(Mutex& mutex) {
     try {
       for (;;) {
@@ -68,10 +68,10 @@ class LoopBoard {
   // Each joiner wakes two more, so the caller pays for two wake-ups and the rest spread as a tree.
   static constexpr int kWakeFan = 2;
 
-  // Reads without the lock. Seq_cst for the sake of IdleList's protocol.
+  // True if there is no loop to join. Reads without the lock; seq_cst for IdleList's protocol.
   bool empty() const { return !first_.load(std::memory_order_seq_cst); }
 
-  // Returns how many threads the caller should wake.
+  // Posts a loop that `helpers` threads may join. Returns how many threads the caller should wake.
   int Post(ParallelLoop& loop, int helpers) {
     MutexLock lock(mutex_);
     loop.may_join = helpers;
@@ -83,8 +83,8 @@ class LoopBoard {
     return TakeWakes(loop);
   }
 
-  // The newest loop (the innermost of a nest), or null. `wake` receives how many threads the caller
-  // should wake.
+  // Joins the newest loop (the innermost of a nest) and returns it, or null if there is none.
+  // `wake` receives how many threads the caller should wake.
   ParallelLoop* Join(int* wake) {
     MutexLock lock(mutex_);
     // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.
@@ -115,7 +115,7 @@ class LoopBoard {
     if (address) Parker::Wake(address);
   }
 
-  // Ends the loop for its caller: returns when no other thread is inside, rethrows the first
+  // Ends the loop for its caller: returns when no other thread is inside, and rethrows the first
   // exception.
   void Finish(ParallelLoop& loop, uint64_t spin_ticks) {
     {

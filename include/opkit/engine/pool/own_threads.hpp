@@ -16,10 +16,11 @@ using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
 
 namespace detail {
 
+// The threads given to SetParallelFor.
 struct OwnThreads {
   int threads;
   mutable RunOnThreads run;
-  int pool_threads;  // of the process's pool, before
+  int pool_threads;  // the size of the process's pool before SetParallelFor
 };
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 

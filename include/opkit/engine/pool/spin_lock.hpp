@@ -20,7 +20,7 @@ class SpinLock {
       LockSlowly();
   }
   void Unlock() { locked_.store(0, std::memory_order_release); }
-  // Called in a forked child, where the thread that held it may not exist.
+  // Unlocks it in a forked child, where the thread that held it may not exist.
   void ResetAfterFork() { locked_ = 0; }
 
  private:

@@ -19,7 +19,7 @@ namespace detail {
 // Push.
 //
 // Memory orders. Pop lowers `bottom_` and then reads `top_`, Steal reads `top_` and then `bottom_`;
-// each must see the other when both go for the last item, and the pool's parking protocol needs
+// each must see the other when both go for the last item. The pool's parking protocol also needs
 // Push ordered before the pusher's look at the sleepers. Both are store-then-load, so these
 // accesses are seq_cst operations (not fences, which TSan does not model). Slots are relaxed: a
 // thief uses what it read only if its compare-exchange of `top_` succeeds, and then the seq_cst
@@ -29,7 +29,7 @@ class WorkDeque {
   static_assert((kCapacity & (kCapacity - 1)) == 0, "the capacity must be a power of two");
 
  public:
-  // Owner only. False when full.
+  // Owner only. Adds an item; returns false if the deque is full.
   bool Push(T* item) {
     const int64_t bottom = bottom_.load(std::memory_order_relaxed);  // only the owner writes it
     // Acquire: the slot about to be reused has been read by the thief that moved `top_` past it.
@@ -40,10 +40,10 @@ class WorkDeque {
     return true;
   }
 
-  // Owner only. The newest item, or null.
+  // Owner only. Removes and returns the newest item, or null.
   T* Pop() {
     const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
-    // Relaxed: `top_` only grows, so an old value that already says "empty" is still right.
+    // Relaxed: `top_` only grows, so an old value that already means "empty" is still right.
     if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
     bottom_.store(bottom, std::memory_order_seq_cst);
     int64_t top = top_.load(std::memory_order_seq_cst);
@@ -61,7 +61,7 @@ class WorkDeque {
     return item;
   }
 
-  // Any thread. The oldest item, or null when there was none.
+  // Any thread. Removes and returns the oldest item, or null if there was none.
   T* Steal() {
     int64_t top = top_.load(std::memory_order_seq_cst);
     while (top < bottom_.load(std::memory_order_seq_cst)) {
@@ -73,12 +73,12 @@ class WorkDeque {
     return nullptr;
   }
 
-  // Any thread; a snapshot.
+  // Any thread. True if the deque was empty a moment ago.
   bool empty() const {
     return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
   }
 
-  // Called in a forked child: forgets the items, which belong to the parent. Relaxed: the child has
+  // Forgets the items, which belong to the parent; called in a forked child. Relaxed: the child has
   // one thread.
   void ResetAfterFork() {
     top_.store(0, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 // Replay: runs a Schedule, many times, on a thread pool: `body(node)` for each node after those
 // that it depends on. The body is a template argument, so a node costs what its body costs and a
-// few ns; a run allocates nothing. The frozen task graph and the executor are made of it.
+// few ns; a run allocates nothing. The frozen task graph and the executor use it.
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
@@ -23,14 +23,14 @@ struct ReplayOptions {
   ReplayMode mode = ReplayMode::kAuto;
   // How long a body takes, for the choice of the mode; measured in the first runs when 0.
   double ns_per_node = 0;
-  // Whether a body that returns NodeState may return kPending for this schedule.
+  // True if a body that returns NodeState may return kPending for this schedule.
   bool may_pend = true;
 };
 
 namespace detail {
 
-// What one thread calls for its nodes: a callable that the body makes for it, where it has
-// OnThread(). Otherwise a body that can be copied is copied to the stack: its members stay in
+// Returns the callable that one thread calls for its nodes: the result of body.OnThread(), if the
+// body has that. Otherwise a trivially copyable body is copied to the stack: its members stay in
 // registers, since the compiler knows that nodes do not change them.
 template <class Body>
 decltype(auto) BodyOnThread(Body& body) {
@@ -54,19 +54,19 @@ concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
 //   Replay replay(schedule, [&](int node) { work[schedule.original_of(node)](); });
 //   replay.Run();  // as often as you like
 //
-// The body is called with the node's number in the schedule, once for each node, on the calling
-// thread and on workers of the pool, under the caller's invocation; where it has `OnThread()`, what
-// that returns is called instead, made for each thread's part in a run. Where it has `Poll()` and
-// no node is left to run, the thread that called Run calls it while it returns true, before it
-// sleeps for the pending nodes: it may Complete them. Nodes see the writes of those that they
-// depend on. Schedule and pool must outlive the replay.
+// The body is called once for each node, with the node's number in the schedule. Calls run on the
+// calling thread and on workers of the pool, under the caller's invocation. If the body has
+// `OnThread()`, the result of that is called instead, made for each thread's part in a run. If the
+// body has `Poll()`, the thread that called Run calls that when no node is left to run, while it
+// returns true, before it sleeps for the pending nodes. Poll may Complete them. Nodes see the
+// writes of those that they depend on. Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
 // be called from any thread during a run, from the body too. A forked child makes its own replays.
 //
 // Errors. The first exception that a body throws or Complete is given is kept; no body is called
-// from then on, pending nodes are waited for, and Run rethrows it (RunAsync hands it on). A run
-// that is cancelled or passes its deadline is given up: no body is called from then on, and it
+// from then on, pending nodes are waited for, and Run rethrows it (RunAsync passes it to `done`). A
+// run that is cancelled or passes its deadline is given up: no body is called from then on, and it
 // ends, with kCancelled or kDeadlineExceeded, as soon as no body is running. Bodies are never
 // killed. Nodes still pending then must still be completed before the next run (else that throws
 // kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
@@ -96,9 +96,9 @@ class Replay {
   // Waits for an asynchronous run; Cancel it first if its pending nodes may never complete.
   ~Replay() { core_->WaitUntilQuiet(); }
 
-  // Runs all nodes; this thread takes part. The deadline is looked at before each node, which costs
-  // 20 to 30 ns. Where nodes may pend and a deadline is set, a thread from outside the pool that
-  // runs out of nodes sleeps for the rest of the run instead of helping.
+  // Runs all nodes; this thread takes part. The deadline is checked before each node, which costs
+  // 20 to 30 ns. If nodes may pend and a deadline is set, a thread from outside the pool stops
+  // helping when it runs out of nodes: it sleeps for the rest of the run.
   void Run(Timeout timeout = {}) {
     const bool timed = tuner_.NextIsTimed();
     const int64_t start = timed ? detail::MonotonicNs() : 0;
@@ -106,17 +106,17 @@ class Replay {
     if (timed) tuner_.Record(detail::MonotonicNs() - start);
   }
 
-  // Starts a run and returns at once; `done` is called with its error (null for none) by the thread
-  // that ended it, after which the replay may be run again or destroyed, by `done` too. `done` must
-  // not throw; if it captures at most 48 bytes nothing is allocated. There is no deadline, which no
-  // thread would watch; use Cancel.
+  // Starts a run and returns at once; The thread that ends the run calls `done` with the run's
+  // error (null for none). From then on the replay may be run again or destroyed, by `done` too.
+  // `done` must not throw; if it captures at most 48 bytes nothing is allocated. There is no
+  // deadline, because no thread would watch it; use Cancel.
   void RunAsync(DoneFunction done) {
     core_->RunAsync(tuner_.mode(), tuner_.ns_per_node(), std::move(done));
   }
 
-  // To be called once for each node whose body has returned, or will return, kPending. Does not run
-  // other bodies, which run on the pool's threads or in Run, unless the system refused the pool all
-  // of its threads.
+  // Completes a node; to be called once for each node whose body has returned, or will return,
+  // kPending. Does not run other bodies, which run on the pool's threads or in Run, unless the
+  // system refused the pool all of its threads.
   void Complete(int node, std::exception_ptr error = nullptr) {
     static_assert(kMayPend, "Replay::Complete: the body must return NodeState");
     core_->Complete(node, std::move(error));
@@ -128,25 +128,26 @@ class Replay {
   // Gives up the run in progress, if there is one.
   void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
 
-  // Whether the run in progress has failed or was given up, for a body that takes long: it costs as
-  // much as it does before a node.
+  // True if the run in progress has failed or was given up, for a body that takes long. Costs as
+  // much as the check before a node.
   bool stopped() { return core_->stopped(); }
 
-  // After a run that was given up, once its pending nodes have been completed: returns when the
-  // rest of the graph has been passed over, so that the next run may begin.
+  // To be called after a run that was given up, once its pending nodes have been completed. Returns
+  // when the rest of the graph has been skipped, so that the next run may begin.
   void Drain() { core_->WaitUntilQuiet(); }
 
-  // The number of nodes that are pending now.
+  // Returns the number of nodes that are pending now.
   int pending() const { return core_->pending(); }
   int threads() const { return core_->threads(); }
   const Schedule& schedule() const { return core_->schedule; }
   Body& body() { return body_; }
 
-  // The mode of the next run, whether that is more than a trial, and how many trials have ended.
+  // Return the mode of the next run, whether that mode is settled (not a trial), and how many
+  // trials have ended.
   ReplayMode mode() const { return tuner_.mode(); }
   bool settled() const { return tuner_.settled(); }
   int decisions() const { return tuner_.decisions(); }
-  // A sentence that names the mode and the reason for it. Not to be called during a run.
+  // Returns a sentence that names the mode and the reason for it. Must not be called during a run.
   std::string ExplainMode() const { return tuner_.Explain(); }
 
  private:
@@ -163,7 +164,7 @@ class Replay {
       return nullptr;
   }
 
-  // Calls the body where nodes may not pend.
+  // Calls the body of a node that may not pend.
   static void CallDone(auto& body, int node) {
     if constexpr (kMayPend) {
       [[maybe_unused]] const NodeState state = body(node);
@@ -188,7 +189,7 @@ class Replay {
     }
   }
 
-  // True when the node is pending.
+  // Runs a node; returns true if it is pending.
   static bool RunNode(Core& core, auto& body, int node) {
     if (core.stopped()) return false;
     try {

@@ -1,6 +1,6 @@
-// ReplayCore: the part of a Replay that does not depend on its body. Here is the path of a node:
-// counters, ready nodes, whether to stop. How a run begins and ends, and how threads take part in
-// it and hand work to each other, is in impl/replay_core.ipp.
+// ReplayCore: the part of a Replay that does not depend on its body. This header holds the path of
+// a node: counters, ready nodes, the test whether to stop. How a run begins and ends, and how
+// threads take part in it and give work to each other, is in impl/replay_core.ipp.
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
@@ -45,6 +45,7 @@ class ReplayCore : public RefCounted {
   // Runs the nodes at [begin, end) of the stored order or, with `by_level`, of the level order.
   using RangeFunction = void (*)(ReplayCore& core, int begin, int end, bool by_level);
 
+  // A Replay's body behind functions, so that this class is no template.
   struct Body {
     void* object;
     NodesFunction run_nodes;
@@ -68,12 +69,13 @@ class ReplayCore : public RefCounted {
   // Completes a node that its body has left pending.
   virtual void Complete(int node, std::exception_ptr error) = 0;
   virtual void Fail(std::exception_ptr error) = 0;
-  // Returns when no thread is inside and nothing is queued: with the caller's promise that no
-  // Complete comes any more, nothing refers to the schedule and the body from then on.
+  // Returns when no thread is inside and nothing is queued. If the caller promises that no Complete
+  // is to come, nothing uses the schedule and the body from then on.
   virtual void WaitUntilQuiet() = 0;
 
-  // Relaxed: no other data is read because of this value. A thread that gives a run up and then
-  // needs to know that no body runs takes the mutex, as every thread does before its first node.
+  // True if no body is to be called any more. Relaxed: no other data is read because of this value.
+  // A thread that must know that no body runs after it has given a run up takes the mutex; every
+  // thread takes it before its first node.
   bool stopped() {
     const Watch watch = watch_.load(std::memory_order_relaxed);
     if (watch == Watch::kNothing) [[likely]]
@@ -81,21 +83,22 @@ class ReplayCore : public RefCounted {
     return MustStop(watch);
   }
 
-  // Whether other threads could run ready nodes of this one. Relaxed: a hint, which is checked
+  // True if other threads could run ready nodes of this thread. Relaxed: a hint, which is checked
   // under the mutex.
   bool WorkIsWanted() const { return wanted_.load(std::memory_order_relaxed) != kNobody; }
-  // Gives the older half of the worker's ready nodes to other threads, or all of them when they are
+  // Gives the older half of the worker's ready nodes to other threads, or all of them if nodes are
   // long, but never its only node.
   virtual void HandOver(ReplayWorker& worker, bool has_next) = 0;
 
-  // Counts off an edge of its target; true when it was the last one. Release: the thread that
-  // releases the target last, and acquires, sees what the node wrote; an only edge needs neither,
-  // its target runs on this thread or is handed over under the mutex.
+  // Counts an edge of its target as done; returns true if it was the last one. Acquire-release: the
+  // thread that releases the target last sees what all predecessors wrote. An only edge needs no
+  // counter: its target runs on this thread or is handed over under the mutex.
   bool Release(int entry) {
     if (Schedule::IsOnly(entry)) return true;
     std::atomic_ref<int> counter(counters_[Index(Schedule::TargetOf(entry))]);
     return counter.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
+  // Returns the link of a node in a ReadyChain.
   int& Next(int node) { return counters_[Index(node)]; }
   void Push(ReadyChain& chain, int node) {
     Next(node) = std::exchange(chain.head, node);

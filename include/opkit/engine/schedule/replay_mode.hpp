@@ -21,25 +21,25 @@ enum class ReplayMode {
 
 const char* ToString(ReplayMode mode);
 
-// The mode expected to be fastest: kWalk unless another takes at most 0.85 of its time. With
-// `may_pend` always kCounters.
+// Returns the mode expected to be fastest: kWalk unless another takes at most 0.85 of its time.
+// With `may_pend` always kCounters.
 ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int threads,
                       bool may_pend = false);
 
-// One sentence for Describe(): the choice of ChooseMode and why.
+// Returns one sentence for Describe(): the choice of ChooseMode and the reason for it.
 OPKIT_COLD std::string ExplainMode(const Schedule& schedule, double ns_per_node, int threads,
                                    bool may_pend = false);
 
 namespace detail {
 
-// Width of a level from which sharing it pays.
+// Returns the width of a level from which it pays to share the level.
 int WidthToShare(double ns_per_node);
 
 // Settles on the mode of a Replay by its first runs: walks a few times, tries the modes that the
-// estimate then favours, and keeps the fastest; parallel running has to prove itself. It goes on
-// watching: a parallel mode that loses time against the walk, because other work has taken a core,
-// is left at once, and the modes are tried again when runs have become much longer or shorter, and
-// now and then, so that a core that is free again is found.
+// estimate then favours, and keeps the fastest. A parallel mode must be clearly faster than the
+// walk. Later runs are watched: a parallel mode that loses time against the walk, because other
+// work has taken a core, is left at once. The modes are tried again when runs have become much
+// longer or shorter, and now and then, to find a core that is free again.
 class ReplayTuner {
  public:
   // `ns_per_node` of 0 means unknown.
@@ -47,7 +47,7 @@ class ReplayTuner {
               bool may_pend);
 
   ReplayMode mode() const { return mode_; }
-  // Whether the mode is not on trial; decisions() counts how often one was decided on.
+  // True if the mode is not on trial; decisions() counts how often a mode was settled on.
   bool settled() const { return settled_; }
   int decisions() const { return decisions_; }
   bool may_use_counters() const { return !fixed_ || mode_ == ReplayMode::kCounters; }
@@ -56,14 +56,14 @@ class ReplayTuner {
     return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
   }
 
-  // Called before each run: whether Record is to be told its time. A walk may take less than
-  // reading the clock does: once settled, one in 16 is timed.
+  // True if the next run is to be timed and given to Record; called before each run. A walk may
+  // take less time than reading the clock: once settled, one walk in 16 is timed.
   bool NextIsTimed() {
     if (fixed_) return false;
     return !settled_ || ++runs_ % 16 == 0 || mode_ != ReplayMode::kWalk;
   }
-  // Takes note of how long a run in mode() took. On trial the best of each mode counts: the first
-  // runs warm the caches, and every disturbance makes a run longer.
+  // Records how long a run in mode() took. On trial the best of each mode counts: the first runs
+  // warm the caches, and every disturbance makes a run longer.
   void Record(int64_t ns) { settled_ ? Watch(ns) : Try(ns); }
 
   OPKIT_COLD std::string Explain() const;
@@ -77,7 +77,7 @@ class ReplayTuner {
   void Settle(ReplayMode mode);
   int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
   int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
-  // How much longer than the walk the parallel runs took, in walks.
+  // Returns how much longer than the walk the parallel runs took, in walks.
   double LostWalks() const {
     return static_cast<double>(lost_ns_) / static_cast<double>(best_ns(ReplayMode::kWalk));
   }
@@ -92,10 +92,10 @@ class ReplayTuner {
   bool tries_levels_ = false, tries_counters_ = false;
   int decisions_ = 0;
   int runs_ = 0;         // in this mode
-  int retry_after_ = 0;  // so many
+  int retry_after_ = 0;  // runs before the modes are tried again
   int64_t tried_ns_ = 0, lost_ns_ = 0;
   double known_ns_ = 0;                   // 0: not known yet
-  double usual_ns_ = 0, average_ns_ = 0;  // a run, when the mode was chosen and lately
+  double usual_ns_ = 0, average_ns_ = 0;  // time of a run: when the mode was chosen, and lately
   int64_t best_ns_[4] = {};               // 0: mode not tried
 };
 

@@ -1,6 +1,6 @@
-// Schedule: a graph of nodes and edges, made once, in the form that replaying it wants: nodes
-// renumbered into execution order, edges that others imply removed, successors and levels in flat
-// arrays. Replay runs it; the task graph and the executor of operators are both made of the two.
+// Schedule: a graph of nodes and edges, made once, in the form that Replay needs: nodes renumbered
+// into execution order, edges that others imply removed, successors and levels in flat arrays.
+// Replay runs it; the task graph and the executor of operators use both.
 #ifndef OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
@@ -32,9 +32,9 @@ struct ScheduleOptions {
   // Adds an early edge from each node to the next in the stable order, so that bodies are called in
   // that order whatever the mode is. Only completions may still overlap.
   bool in_order = false;
-  // The order in which nodes are taken as given, each once; null: by their numbers.
+  // The given order of the nodes, each once; null: by number.
   const std::vector<int>* given = nullptr;
-  // The name of a node in a cycle's message; its number when null.
+  // Returns the name of a node for the message about a cycle; null: the node's number.
   const FunctionRef<std::string(int)>* name = nullptr;
 };
 
@@ -51,9 +51,9 @@ class Schedule {
   // Throws kOutOfRange for an edge that names no node, kInvalidArgument with the path for a cycle.
   // Edges given twice count once, the stronger (not early) of the two.
   //
-  // Edges that others imply are removed: all of them in graphs of at most kExactNodes nodes; above,
-  // those with a detour of two edges, looked for among the first kFewPreds predecessors of a node
-  // and of each of these, so that building stays linear.
+  // Edges that others imply are removed: all of them in graphs of at most kExactNodes nodes. In
+  // larger graphs only edges with a detour of two edges are removed. They are looked for among the
+  // first kFewPreds predecessors of a node and of each of these, so that building stays linear.
   Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_count, ScheduleOptions options = {});
   Schedule(int nodes, const std::vector<ScheduleEdge>& edges, ScheduleOptions options = {})
       : Schedule(nodes, edges.data(), static_cast<int64_t>(edges.size()), options) {}
@@ -71,7 +71,7 @@ class Schedule {
     return original_of_.empty() ? node : original_of_[detail::Index(node)];
   }
 
-  // The number of edges that a node waits for, those that were removed left out.
+  // Returns the number of edges that a node waits for, without those that were removed.
   int in_degree(int node) const { return in_degree_[detail::Index(node)]; }
   const std::vector<int>& in_degrees() const { return in_degree_; }
 
@@ -80,7 +80,7 @@ class Schedule {
   const std::vector<int>& entries() const { return entries_; }
   static int TargetOf(int entry) { return entry & kMaxNodes; }
   static bool IsEarly(int entry) { return (entry & kEarly) != 0; }
-  // Whether the target waits for this edge alone.
+  // True if the target waits for this edge alone.
   static bool IsOnly(int entry) { return entry < 0; }
 
   // Nodes of level l are level_node(level_begin()[l]) .. level_node(level_begin()[l + 1] - 1);
@@ -90,7 +90,7 @@ class Schedule {
   int level_node(int position) const {
     return level_order_.empty() ? position : level_order_[detail::Index(position)];
   }
-  // The nodes in level order; empty when they are stored in that order.
+  // Returns the nodes in level order; empty if they are stored in that order.
   const std::vector<int>& level_order() const { return level_order_; }
   int roots() const { return size_ == 0 ? 0 : level_begin_[1]; }
 
@@ -100,7 +100,7 @@ class Schedule {
   int64_t edges_kept() const { return static_cast<int64_t>(entries_.size()); }
   bool exactly_reduced() const { return exactly_reduced_; }
   int max_width() const { return max_width_; }
-  // How many levels, and nodes in them, have a width in [2^i, 2^(i+1)).
+  // Return how many levels, and how many nodes in them, have a width in [2^i, 2^(i+1)).
   static constexpr int kWidthClasses = 30;
   int levels_of_width(int i) const { return width_levels_[i]; }
   int nodes_of_width(int i) const { return width_nodes_[i]; }

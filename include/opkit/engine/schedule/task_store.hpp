@@ -1,5 +1,5 @@
-// TaskStore: keeps the functions of a task graph. Small trivially copyable ones are kept by value,
-// a call pointer before their bytes; the others in blocks that live as long as a graph needs them.
+// TaskStore: keeps the functions of a task graph. Small trivially copyable functions are kept by
+// value, behind a call pointer; the others in blocks that live as long as a graph needs them.
 #ifndef OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 
@@ -15,6 +15,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A call pointer, and the bytes of a function or of a pointer to it.
 struct TaskRecord {
   static constexpr size_t kBytes = 24;
 

@@ -1,5 +1,5 @@
-// How operations are pushed: their Vars are checked and sorted, and their accesses queued; and how
-// threads wait for them, or for an asynchronous one that another thread completes.
+// How operations are pushed: their Vars are checked and sorted, and their accesses queued. How
+// threads wait for operations, and complete or cancel asynchronous ones.
 #ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_
 #define OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_
 
@@ -10,7 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// For several Vars: sorted by address, each once.
+// Sorts the accesses to several Vars by address, and keeps each Var once.
 inline void EngineCore::SortAccesses(EngineOp& op) {
   Access* const begin = op.details().accesses;
   Access* const end = begin + op.access_count;
@@ -35,7 +35,7 @@ inline void EngineCore::SetAccesses(EngineOp& op, VarList reads, VarList writes)
     for (const Var& var : vars) {
       next->var = &StateOf(var);
       next->owner = reinterpret_cast<uintptr_t>(&op) | mark;
-      // For Submit to check. Relaxed: by the same thread.
+      // Submit checks the generation. Relaxed: on the same thread.
       next++->next.store(var.generation_, std::memory_order_relaxed);
     }
   };
@@ -81,7 +81,7 @@ inline void EngineCore::Submit(EngineOp* op) {
   const auto n = static_cast<int32_t>(accesses.size());
   // Relaxed: a thread that counts it down has found the operation in a queue.
   op->waits.store(n, std::memory_order_relaxed);
-  // All Vars are locked before any queue is changed, in the order of their addresses, so that the
+  // All Vars are locked, in the order of their addresses, before any queue is changed. So the
   // operations of several pushers stand in the same order in every queue.
   for (Access& access : accesses) access.var->lock.Lock();
   bool live = true;
@@ -96,7 +96,8 @@ inline void EngineCore::Submit(EngineOp* op) {
   }
   int32_t granted = 0;
   for (Access& access : accesses) granted += access.var->Append(access);
-  // Granted elsewhere the operation may run from here on, but it cannot release a locked Var.
+  // Another thread may grant the last access and run the operation from here on, but it cannot
+  // release a locked Var.
   for (Access& access : accesses) access.var->lock.Unlock();
   // Acquire-release as in AddIfGranted.
   if (granted != n &&

@@ -12,7 +12,7 @@ namespace detail {
 
 inline void EngineCore::RunReady(Runner* runner) {
   constexpr int kFlushAt = 32;
-  constexpr int kTurns = 256;  // then the pool's other tasks run, and operations beside a chain
+  constexpr int kTurns = 256;  // then the pool's other tasks, and operations beside a chain, run
   const uint64_t spin_ticks = pool_.spin_ticks();
   const Latch* const waiting = t_engine.waiting;
   Completed done;
@@ -33,7 +33,7 @@ inline void EngineCore::RunReady(Runner* runner) {
       ++turn;
       op = done.ready.TakeFirst();
       if (done.ready.first || (op && queue_.HasBetterThan(op->priority))) {
-        // All but one are for other runners, and the best is not always the first.
+        // All but one go to other runners, and the best one is not always the first.
         for (; op; op = done.ready.TakeFirst()) queue_.Push(op);
         op = queue_.Take();
         if (!queue_.empty()) WakeRunner();
@@ -55,7 +55,7 @@ inline void EngineCore::RunReady(Runner* runner) {
       pauses = runner->PausesAfter(turn - std::exchange(idle_turn, turn));
     }
     if (now - idle_since >= spin_ticks) break;
-    // Look ever more rarely: a runner that looks all the time makes the pusher wait for the cache
+    // Looks ever more rarely: a runner that looks all the time makes the pusher wait for the cache
     // line.
     for (int i = 0; i < pauses; ++i) CpuRelax();
     if (pauses < Runner::kMaxPauses) pauses *= 2;
@@ -83,7 +83,7 @@ inline void EngineCore::RunInline(OpList ready) {
     live_.Add();
   }
   while (EngineOp* op = ready.TakeFirst()) thread.inline_ready.AddInOrder(op);
-  if (!outermost) return;  // the frame that is outermost runs them, however deep pushes nest
+  if (!outermost) return;  // the outermost frame runs them, however deep pushes nest
   DrainInline();
   thread.inline_ready = outer;
   thread.inline_core = outer_core;
@@ -108,14 +108,15 @@ inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
   {
     Completion handle(this, op, generation);
     CallClosure(op, &handle);
-    // An exception outdoes "dropped": the handle ended because of it.
+    // Report the closure's exception, not "dropped": unwinding destroyed the handle.
     if (op->failed && Claim(op, generation)) FinishPart(op, done);
   }
   FinishPart(op, done);
 }
 
-// On the device's thread, or where the operation is issued. In a naive engine the issuing thread
-// waits: it runs what is pushed here, which would wait for this very stream.
+// Calls the closure, on the device's thread or where the operation is issued. In a naive engine the
+// issuing thread waits for the stream. Operations that the closure pushes are left to that thread,
+// because here they would wait for this very stream.
 inline void EngineCore::CallIssued(EngineOp* op, EngineThread* issuer) {
   EngineThread& thread = t_engine;
   if (!issuer || issuer == &thread) return CallClosure(op, nullptr);
@@ -134,8 +135,8 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   Event event(device);
   try {
     const auto scope = InvocationScope::Adopt(op->invocation, [&] { return op->span_names(); });
-    // Exceptions of the closure stay in the operation: a stream may skip the work of others for
-    // them.
+    // Exceptions of the closure stay in the operation: a stream that saw them might skip the work
+    // of other operations.
     IssueFunctionOf(device)(
         device, op->mode == OpMode::kCopyOnDevice ? kCopyStream : kComputeStream,
         [this, op, issuer = naive_ ? &t_engine : nullptr] { CallIssued(op, issuer); }, event);
@@ -148,7 +149,7 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   const EventState* state = event.state().get();  // alive while it calls back
   const auto finish = [this, op, state](Completed& finished) {
     if (!op->failed && state->status() == EventStatus::kFailed) op->SetThrown(state->exception());
-    op->EndClosure();  // still there where the stream has skipped it
+    op->EndClosure();  // the stream may have skipped the closure
     Finish(op, finished);
   };
   if (naive_) {

@@ -1,6 +1,6 @@
-// How threads sleep until a Latch is at zero: by its address, in a table that is never destroyed.
-// The thread that brings a latch to zero needs only the address from then on, so that a waiter
-// which sees the zero may destroy the latch at once.
+// How threads sleep until a Latch is at zero: in a table that is never destroyed, by the latch's
+// address. The thread that brings a latch to zero needs only the address from then on. So a waiter
+// that sees the zero may destroy the latch at once.
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
@@ -10,6 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The sleeping threads of all latches whose addresses have the same hash.
 struct alignas(kCacheLine) LatchBucket {
   Mutex mutex;
   LatchSleeper* first = nullptr;

@@ -1,5 +1,5 @@
 // How a replay's run begins and ends, and how the pool's threads take part in it: they look for
-// ready nodes, hand them to each other, share levels, wake each other and leave.
+// ready nodes, give them to each other, share levels, wake each other and leave.
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
@@ -15,7 +15,7 @@ class SharedLevel {
  public:
   static constexpr int kMaxPieces = 0xffff;
 
-  // Called by one thread, once the level before is done.
+  // Offers a level in `pieces` pieces. Called by one thread, once the level before is done.
   void Share(int level, int pieces) {
     left_.Add(pieces);
     // Release: a claim sees the writes of the levels before.
@@ -23,8 +23,8 @@ class SharedLevel {
                 std::memory_order_release);
   }
 
-  // Claims a piece and calls run(begin, end) with its positions in level order; false when no piece
-  // is left.
+  // Claims a piece and calls run(begin, end) with its positions in level order; returns false if no
+  // piece is left.
   template <class F>
   bool RunPiece(const Schedule& schedule, F&& run) {
     // Relaxed: a hint; the claim below decides.
@@ -54,11 +54,11 @@ class SharedLevel {
   Latch left_;
 };
 
-// A run is over when all nodes have completed or it has been given up, and no thread is inside. All
-// state that decides this is guarded by one mutex, which a thread takes when it runs out of work or
-// hands some over, never for a node. The pool's tasks (helpers) outlive the run they were queued
-// for: one that comes too late serves the next run or finds nothing to do. Each keeps the core
-// alive.
+// A run is over when all nodes have completed or it has been given up, and no thread is inside. One
+// mutex guards all state that decides this. A thread takes it when it runs out of work or gives
+// some away, never for a node. The pool's tasks (helpers) may outlive the run they were queued for:
+// a helper that comes too late serves the next run or finds nothing to do. Each helper keeps the
+// core alive.
 class ReplayCore::Impl final : public ReplayCore {
  public:
   Impl(const Schedule& its_schedule, ThreadPool& pool, const Body& its_body)
@@ -141,8 +141,8 @@ class ReplayCore::Impl final : public ReplayCore {
     duty.Do();
   }
 
-  // The node's early successors are released by the thread that ran its body, so neither has to
-  // wait for the other.
+  // Releases the node's successors that are not early. The thread that ran its body releases the
+  // early ones, so neither thread waits for the other.
   void Complete(int node, std::exception_ptr error) override {
     OPKIT_ASSERT(node >= 0 && node < schedule.size());
     if (error) Fail(std::move(error));
@@ -226,11 +226,12 @@ class ReplayCore::Impl final : public ReplayCore {
   enum class Phase {
     kIdle,
     kRunning,
-    kOver,       // Run has still to fetch the error
+    kOver,       // Run has still to take the error
     kAbandoned,  // given up, nodes pending
   };
   enum class Work { kNone, kLead, kNodes };
 
+  // A task of the pool that takes part in a run.
   struct Helper : PoolTask {
     Helper() : PoolTask(&Main, Invocation{}) {}
     static void Main(PoolTask* task) noexcept {
@@ -269,8 +270,8 @@ class ReplayCore::Impl final : public ReplayCore {
     std::exception_ptr error = {};
   };
 
-  // The system refused the pool its first thread: the threads that take part do all the work, or
-  // this thread where none does.
+  // Does without a helper, if the system refused the pool its first thread: the threads that take
+  // part do all the work, or this thread if there are none.
   OPKIT_COLD static void DoWithout(Helper& helper) {
     const IntrusivePtr<Impl> core = std::move(helper.core);
     {
@@ -283,7 +284,8 @@ class ReplayCore::Impl final : public ReplayCore {
     core->Participate(worker);
   }
 
-  // Ends where a completion has made nodes ready, which pool_.Wait runs.
+  // Polls the body for completions. Ends when a completion has made nodes ready, which pool_.Wait
+  // runs.
   void PollPending() {
     while (!over_.done() && offers_.load(std::memory_order_relaxed) == 0 && !stopped() &&
            body.poll(body.object)) {
@@ -296,7 +298,7 @@ class ReplayCore::Impl final : public ReplayCore {
     GiveUp(ErrorCode::kDeadlineExceeded);
     return true;
   }
-  // Relaxed: stopped() says why.
+  // Relaxed: stopped() gives the reason.
   void SetWatch(Watch watch) { watch_.store(watch, std::memory_order_relaxed); }
 
   // Sets the state that the first thread of a run finds. Throws when a run is in progress.
@@ -377,8 +379,8 @@ class ReplayCore::Impl final : public ReplayCore {
     wanted_.store(wanted, std::memory_order_relaxed);
   }
 
-  // Adds a chain whose last node is `tail`. Where there is no room for one more chain, joins it
-  // with another behind `tail`.
+  // Adds a chain whose last node is `tail`. If there is no room for one more chain, joins it with
+  // another behind `tail`.
   void Offer(ReadyChain chain, int tail) {
     if (chains_ < kMaxChains) {
       shared_[chains_++] = chain;
@@ -457,7 +459,7 @@ class ReplayCore::Impl final : public ReplayCore {
     return work;
   }
 
-  // Looks for work; false when none came for too long.
+  // Looks for work; returns false if none came for too long.
   bool Search(const ReplayWorker& worker) {
     uint64_t start = Ticks();
     do {
@@ -545,7 +547,7 @@ class ReplayCore::Impl final : public ReplayCore {
   Phase phase_ = Phase::kIdle;
   bool given_up_ = false;
   bool lead_offered_ = false;  // an asynchronous run that no thread has begun
-  bool sharing_ = false;       // levels: threads are welcome though nothing is on offer
+  bool sharing_ = false;       // levels: threads may join though nothing is on offer
   int active_ = 0;
   int searching_ = 0;
   int queued_ = 0;

@@ -70,10 +70,11 @@ OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode,
   mode_ = fixed_ ? Choose(ns_per_node) : ReplayMode::kWalk;
 }
 
-// Later trials are short: the caches are warm and the threads are there.
+// True if the mode on trial has had enough runs. Later trials are short: the caches are warm and
+// the threads are there.
 OPKIT_INLINE bool ReplayTuner::EnoughRuns(int64_t ns) const {
   constexpr int kFewRuns = 4, kManyRuns = 100;
-  constexpr int64_t kLongNs = 2'000'000;    // one run of that length says enough
+  constexpr int64_t kLongNs = 2'000'000;    // one run of that length is enough
   constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
   if (decisions_ > 0)
     return runs_ >= 2 || (mode_ != ReplayMode::kWalk && ns > 2 * best_ns(ReplayMode::kWalk));
@@ -118,8 +119,8 @@ OPKIT_INLINE ReplayMode ReplayTuner::FastestTried() const {
   return fastest;
 }
 
-// The next trial comes the later, the more the last one has lost: trials take at most a quarter of
-// the time.
+// Settles on a mode. The more the last trial has lost, the later the next one comes: trials take at
+// most a quarter of the time.
 OPKIT_INLINE void ReplayTuner::Settle(ReplayMode mode) {
   constexpr double kLeastRuns = 64, kMostRuns = 1024;
   retry_after_ = static_cast<int>((std::clamp)(4 * LostWalks(), kLeastRuns, kMostRuns));

@@ -1,5 +1,5 @@
 // How a Schedule is made: levels, edges that others imply, the stored order, flat lists of
-// successors. All of it takes linear time but for the exact removal of edges in smaller graphs.
+// successors. All of it takes linear time, except the exact removal of edges in smaller graphs.
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
@@ -14,6 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Fills a Schedule from a list of edges.
 class ScheduleBuilder {
  public:
   ScheduleBuilder(Schedule& schedule, const ScheduleOptions& options)
@@ -51,7 +52,7 @@ class ScheduleBuilder {
   static int TargetOf(int pred) { return Schedule::TargetOf(pred); }
   static bool IsEarly(int pred) { return Schedule::IsEarly(pred); }
 
-  // The original number of the i-th node in execution order.
+  // Returns the original number of the i-th node in execution order.
   int node(int i) const { return order_.empty() ? i : order_[Index(i)]; }
   int* preds_of(int node) { return preds_.data() + pred_begin_[Index(node)]; }
 
@@ -68,8 +69,8 @@ class ScheduleBuilder {
     }
   }
 
-  // Depth-first from each node in the given order, predecessors first. The stack is a path, so a
-  // predecessor found on it closes a cycle.
+  // Sorts depth-first from each node in the given order, predecessors first. The stack is a path,
+  // so a predecessor found on it closes a cycle.
   void Sort() {
     constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
     std::vector<int> next_pred(Index(size_), kNew), path;
@@ -97,7 +98,8 @@ class ScheduleBuilder {
     }
   }
 
-  // `path` leads from a node to its predecessor and so on, to one that has `pred` as predecessor.
+  // Throws the Error for a cycle. `path` leads from a node to its predecessor and so on, to a node
+  // that has `pred` as predecessor.
   [[noreturn]] OPKIT_COLD void ThrowCycle(const std::vector<int>& path, int pred) const {
     constexpr size_t kShown = 16;
     std::vector<int> cycle(std::find(path.begin(), path.end(), pred), path.end());
@@ -116,7 +118,8 @@ class ScheduleBuilder {
           "; remove one of these edges");
   }
 
-  // True when an edge may be implied by others: it spans two levels, or is given twice.
+  // Sets the level of every node. Returns true if an edge may be implied by others: it spans more
+  // than one level, or is given twice.
   bool SetLevels() {
     std::vector<int>& level_begin = out_.level_begin_;
     bool may_be_implied = false;
@@ -171,10 +174,10 @@ class ScheduleBuilder {
     (by_level ? order_ : out_.level_order_) = std::move(order);
   }
 
-  // An edge u -> v is implied by a path of more edges from u to v. The path's promise depends on
-  // its first edge alone: if that is early, v only waits until u has been issued, so the path
-  // implies only an early edge. Found from v: the path's last edge comes from another predecessor
-  // of v that u leads to.
+  // Removes implied edges. An edge u -> v is implied by a path of more edges from u to v. What the
+  // path implies depends on its first edge alone: if that edge is early, v only waits until u has
+  // been issued, so the path implies only an early edge. The search starts at v: the path's last
+  // edge comes from another predecessor of v that u leads to.
   void DropImplied() {
     std::vector<int> seen(Index(size_), -1);
     if (size_ > Schedule::kExactNodes) {
@@ -185,7 +188,8 @@ class ScheduleBuilder {
       }
       return;
     }
-    // Bit sets of the nodes that lead to a node: `any`, or with a first edge that is not early.
+    // Bit sets of the nodes that lead to a node: `any` of them, and `late`, those with a first edge
+    // that is not early.
     const bool has_early = out_.has_early_;
     const size_t words = Index(size_ + 63) / 64;
     std::vector<uint64_t> any(words * Index(size_)), late(has_early ? words * Index(size_) : 0);
@@ -205,7 +209,7 @@ class ScheduleBuilder {
       }
       const int* const end = std::remove_if(preds, preds + count, [&](int entry) {
         const int pred = TargetOf(entry);
-        // Not one expression, which g++ 12 miscompiles under UBSan.
+        // Two statements, because g++ 12 miscompiles the single expression under UBSan.
         const uint64_t* const implied = IsEarly(entry) ? to_any : to_late;
         return (implied[Index(pred) / 64] & bit(pred)) != 0;
       });
@@ -230,7 +234,7 @@ class ScheduleBuilder {
         for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
       } else if (seen[Index(pred)] >= pred_begin_[Index(node)]) {
         twin = seen[Index(pred)] - pred_begin_[Index(node)];
-        // The mark may be that of another node, whose predecessors lie behind these.
+        // The mark may belong to another node, whose predecessors lie behind these.
         if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
       }
       if (twin < kept) {
@@ -243,7 +247,8 @@ class ScheduleBuilder {
     count = kept;
   }
 
-  // Looks for predecessors of `node` among the first predecessors of its first predecessors.
+  // Removes predecessors of `node` that are also among the first predecessors of its first
+  // predecessors.
   void DropTriangles(int node) {
     int* const preds = preds_of(node);
     int& count = count_[Index(node)];
@@ -274,17 +279,17 @@ class ScheduleBuilder {
     for (int i = 0; i < size_; ++i) out_.node_of_[Index(out_.original_of(i))] = i;
   }
 
-  // The successors of each node, early ones first, each kind in ascending order.
+  // Fills the successors of each node, early ones first, each kind in ascending order.
   void SetEntries() {
     out_.has_early_ = out_.has_early_ || (out_.in_order_ && size_ > 1);
     out_.in_degree_.resize(Index(size_));
     out_.entry_begin_.assign(Index(size_) + 1, 0);
-    // Calls f(from, to, whether early) for every edge, `to` ascending.
+    // Calls f(from, to, early) for every edge, `to` ascending.
     const auto for_each = [&](auto&& f) {
       for (int to = 0; to < size_; ++to) {
         const int original = out_.original_of(to);
         const int* const preds = preds_of(original);
-        bool follows = false;  // an edge from the node before
+        bool follows = false;  // there is an edge from the node before
         for (int p = 0; p < count_[Index(original)]; ++p) {
           const int from = out_.node_of(TargetOf(preds[p]));
           follows = follows || from == to - 1;
