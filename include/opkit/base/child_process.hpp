@@ -37,8 +37,8 @@ class ChildVoice {
   uint64_t mark_;
 };
 
-// How the child ends after its work. kNormal runs exit handlers and static destructors, also those
-// of loaded libraries; kAtOnce flushes stdio and calls _exit.
+// The child's way to end after its work. kNormal runs exit handlers and static destructors, also
+// those of loaded libraries; kAtOnce flushes stdio and calls _exit.
 enum class ChildEnd { kNormal, kAtOnce };
 
 // Runs `work` in a forked child and waits for it; a step longer than `seconds` is a hang. A keeper

@@ -1,6 +1,6 @@
-// opkit::Error, the one exception of the toolkit: a code to branch on, a message that says what was
-// expected, what was found and how to fix it, and context lines added on the way up. Input that a
-// user can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+// opkit::Error, the one exception of the toolkit: a code to branch on, a message with what was
+// expected, what was found and how to fix it, and context lines that callers add. Input that a user
+// can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 

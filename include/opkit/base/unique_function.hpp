@@ -66,6 +66,7 @@ class FunctionStorage {
 template <class Signature>
 class UniqueFunction;
 
+// A move-only owner of a callable. Calling an empty one is not allowed.
 template <class R, class... Args>
 class UniqueFunction<R(Args...)> {
  public:

@@ -220,7 +220,7 @@ class Arguments {
   // Adds, or replaces the attribute of that name.
   void Set(std::string name, Attribute value);
   bool Remove(std::string_view name);
-  // Returns null if there is none of that name.
+  // Returns null if no attribute has the name.
   const Attribute* Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name); }
 

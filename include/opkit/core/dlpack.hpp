@@ -51,6 +51,7 @@ inline constexpr uint32_t kMinorVersion = 1;
 
 namespace detail {
 
+// A DType, and the code and bits that DLPack has for it.
 struct DLPackTypeRow {
   DType dtype;
   uint8_t code, bits;

@@ -36,7 +36,7 @@ class Dim {
   friend std::string ToString(const Dim& dim) {
     return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
   }
-  // False only if both are known and differ.
+  // True unless both are known numbers and differ.
   static bool Compatible(const Dim& a, const Dim& b) {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }

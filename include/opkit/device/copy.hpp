@@ -51,9 +51,8 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
 void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* stream);
 
-// Returns the registered function. If there is none, returns a plain memory copy for two memories
-// that the host reaches, and CopyThroughHost if functions to and from the host are registered;
-// otherwise null.
+// Returns the registered function. If there is none: returns CopyHost for two memories that the
+// host reaches, CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
 // Returns the same for two tensors. Error (kUnsupported) instead of null.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);

@@ -53,6 +53,7 @@ class CPUStream {
   int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
 
  private:
+  // The streams of the process that have a thread.
   struct Registry {
     CPUStream* Find(Device device, int id) const;
     detail::Mutex mutex;

@@ -39,11 +39,12 @@ class EventState : public RefCounted {
   // driver's notification and the thread's wake-up, and several times that of a small kernel.
   static constexpr int64_t kPolledNs = 100'000;
 
-  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
-  // `exception_`.
+  // Returns the status. Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the
+  // work, and `exception_`.
   EventStatus status() const { return status_.load(std::memory_order_acquire); }
 
-  // Call it only after a terminal status: no thread writes it any more.
+  // Returns the failure, or null. May be called only after a terminal status: no thread writes it
+  // any more.
   const std::exception_ptr& exception() const { return exception_; }
 
   // Changes INITIALIZED to SCHEDULED. Returns false if terminal already (failed or cancelled before

@@ -1,6 +1,6 @@
 // Invocation: the identity {id, parent, kind} of the operator that runs, ambient per thread. Run
-// and Invoke open a scope. A task captures the token when it is pushed and adopts it where it runs,
-// so that work on any thread is attributed to its operator. Names are never parsed for this. The
+// and Invoke open a scope. A task captures the token when it is pushed and adopts it where it runs.
+// So work on any thread is attributed to its operator. Names are never parsed for this. The
 // profiler receives the begin and end of scopes through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
@@ -106,6 +106,7 @@ class SpanSink {
 
 namespace detail {
 
+// The invocation of one thread, and the block of ids that it draws from.
 struct InvocationState {
   Invocation current;
   uint64_t next_id = 0;
@@ -211,8 +212,8 @@ namespace detail {
 inline constinit thread_local uint64_t t_issuer = 0;
 
 // Joins the work that this thread issues on streams during the scope. The failure of one piece of
-// work affects the rest of the scope's work and its event, but no work that other threads issue on
-// the same stream in between. Inside another scope the work belongs to the outer one.
+// work affects the rest of the scope's work and its event. Work that other threads issue on the
+// same stream in between is not affected. Inside another scope the work belongs to the outer one.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {

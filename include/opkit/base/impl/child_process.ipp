@@ -41,8 +41,9 @@ class ChildReader {
   ChildReader(int from, double seconds, uint64_t mark)
       : from_(from), limit_ns_(seconds * 1e9), mark_(mark) {}
 
-  // Reads one record. Returns false when the time is over (late() is true then), when the bytes are
-  // no record (spoilt() is true then), or when no process has the pipe open for writing any more.
+  // Reads one record. Returns false in three cases: the time is over (late() is true then), the
+  // bytes are no record (spoilt() is true then), or no process has the pipe open for writing any
+  // more.
   bool Read(ChildRecord* kind, std::string* text) {
     deadline_ns_ = limited_ ? static_cast<double>(MonotonicNs()) + limit_ns_ : HUGE_VAL;
     ChildRecordHead head;
@@ -158,7 +159,7 @@ inline int KillChildren() {
   return killed;
 }
 
-// Body of the keeper process, a subreaper: it becomes the parent of descendants whose own parent
+// Runs in the keeper process, a subreaper: it becomes the parent of descendants whose own parent
 // has ended. Waits until the child ends or SIGTERM arrives, kills the child and all descendants,
 // and ends with the child's status. Every other signal is blocked.
 [[noreturn]] inline void KeepChild(pid_t child, const sigset_t& awaited) {

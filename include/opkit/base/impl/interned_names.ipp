@@ -12,6 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The table of names, made at first use.
 struct InternedNames {
   Mutex mutex;
   NameIndex names;

@@ -49,6 +49,7 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 namespace detail {
+// The functions given to SetDeviceAvailability, by device type.
 struct DeviceAvailability {
   static constexpr int kMost = 16;
   Mutex mutex;
