@@ -1,5 +1,5 @@
-// What the processor and the system count on a thread: cycles, cache misses, page faults. A profile
-// tells how many of them a span took (ProfileOptions::counters).
+// Counts what the processor and the system do on a thread: cycles, cache misses, page faults. The
+// profiler records these counts for each span (ProfileOptions::counters).
 #ifndef OPKIT_PROFILE_COUNTERS_HPP_
 #define OPKIT_PROFILE_COUNTERS_HPP_
 
@@ -12,19 +12,21 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The counters of one thread, from their opening on.
+// Counters of one thread, which count from CounterSource::Open on.
 class ThreadCounters {
  public:
   virtual ~ThreadCounters() = default;
-  // What was counted until now, by the thread that opened them: a number for each name.
+  // Writes the counts so far of the thread that called Open: a number for each name given to Open,
+  // in their order.
   virtual void Read(uint64_t* values) noexcept = 0;
 };
 
-// Where counters come from. Lasts as long as the process.
+// A provider of counters. Lives as long as the process.
 class CounterSource {
  public:
-  // Begins to count on the calling thread. A counter that is not to be had is 0 and is added to
-  // `absent` with the reason, where that is given. Error (kInvalidArgument) for an unknown name.
+  // Begins to count on the calling thread. A counter that is not available reads as 0; its name and
+  // the reason are appended to `absent` unless that is null. Throws kInvalidArgument for an unknown
+  // name.
   virtual std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
                                                std::vector<std::string>* absent) = 0;
 
@@ -32,10 +34,10 @@ class CounterSource {
   ~CounterSource() = default;
 };
 
-// Those of Linux (perf_event_open(2)): "cycles", "instructions", "cache_references",
+// Returns the counters of Linux (perf_event_open(2)): "cycles", "instructions", "cache_references",
 // "cache_misses", "branches", "branch_misses", "page_faults", "context_switches", "cpu_migrations"
-// and "task_clock" (ns), without the kernel's part where the system allows no other. A processor
-// that has fewer counters than are asked for counts them in turns: the numbers are scaled.
+// and "task_clock" (ns). They leave out the kernel's part if the system forbids to count it. A
+// processor with fewer counters than requested counts them in turns; the numbers are then scaled.
 CounterSource& PerfCounters();
 
 }  // namespace opkit

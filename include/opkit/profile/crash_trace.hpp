@@ -1,4 +1,5 @@
-// CrashTrace: the trace of a process that a fatal signal ends.
+// CrashTrace: writes the profile of a process that a fatal signal ends. Profiler::Start arms it if
+// ProfileOptions::crash_trace names a file.
 #ifndef OPKIT_PROFILE_CRASH_TRACE_HPP_
 #define OPKIT_PROFILE_CRASH_TRACE_HPP_
 
@@ -9,14 +10,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// From Arm to Disarm, a signal that ends the process first writes what the profiler has recorded to
-// `path` (as WriteProfileFile), and then does what it did before, with the same siginfo_t: a fault
-// (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) whoever handles it; SIGINT, SIGTERM,
-// SIGHUP, SIGQUIT, SIGPIPE, SIGALRM and SIGXCPU where nobody handles or ignores them. Threads that
-// crash meanwhile wait for the trace. A signal handler must not allocate memory: a thread that
-// waits from Arm on writes, and the handlers wait for it, at most ten seconds, should a thread that
-// has crashed hold a lock which writing needs. One trace for each Arm, and none of a forked child.
-// For one caller at a time. Error (kUnsupported) where the thread cannot be started.
+// From Arm to Disarm, a signal that ends the process first writes the profile recorded so far to
+// `path` (see WriteProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
+// Faults (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) are caught even if the program
+// handles them. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM and SIGXCPU are caught only if
+// the program neither handles nor ignores them. Threads that crash meanwhile wait for the trace.
+// A signal handler must not allocate memory. Therefore a separate thread, which waits from Arm on,
+// writes the trace. The handlers wait for it, but at most ten seconds: the crashed thread may hold
+// a lock that writing needs. Each Arm leads to at most one trace; a forked child writes none. Arm
+// and Disarm must not run at the same time. Throws kUnsupported if the thread cannot be started.
 class CrashTrace {
  public:
   static void Arm(const std::string& path);

@@ -1,4 +1,4 @@
-// OPKIT_PROFILE=trace.json in the environment profiles a program that says nothing of it.
+// Profiles a program without a change to its source: OPKIT_PROFILE=trace.json in the environment.
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
 #define OPKIT_PROFILE_ENVIRONMENT_HPP_
 
@@ -7,15 +7,16 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Records from now to the end of the process, or until the program calls Profiler::Start, where the
-// environment's OPKIT_PROFILE names a file; once. The file is one of WriteProfileFile, with the
-// number of the process for each "%p" in its name. Returns whether it does.
+// Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
+// session lasts to the end of the process, or until the program calls Profiler::Start.
+// WriteProfileFile then writes the file, with the process id for each "%p" in its name. Returns
+// true if a session was started, by this call or an earlier one.
 bool ProfileByEnvironment();
 
 }  // namespace detail
 
 #ifdef OPKIT_DEFINITIONS
-// The compiled runtime has one in op/impl/operator_base.ipp.
+// Starts the session before main. The compiled runtime does so in op/impl/operator_base.ipp.
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 

@@ -1,4 +1,4 @@
-// Pieces of JSON text, for what is written by the million lines.
+// Appends strings and numbers of JSON to a text, fast enough for files of millions of lines.
 #ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
 #define OPKIT_PROFILE_JSON_TEXT_HPP_
 
@@ -12,8 +12,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The length of the UTF-8 sequence that `text` begins with (The Unicode Standard, table 3-7); 0
-// where it begins with none.
+// Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
+// which `text` begins, or 0 if it begins with none.
 inline size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -33,7 +33,8 @@ inline size_t Utf8Length(std::string_view text) {
   return 0;
 }
 
-// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte that is none's.
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
+// sequence.
 template <class F>
 void ForEachCharacter(std::string_view text, F f) {
   while (!text.empty()) {
@@ -43,7 +44,8 @@ void ForEachCharacter(std::string_view text, F f) {
   }
 }
 
-// In quotes, escaped as RFC 8259 asks; U+FFFD for each byte that is no UTF-8.
+// Appends `text` in quotes, escaped by the rules of RFC 8259, with U+FFFD for each byte that is not
+// UTF-8.
 inline void AppendJsonString(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
@@ -69,7 +71,7 @@ void AppendInteger(std::string& out, Integer value) {
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
-// null for a number that JSON does not have: NaN and the infinities.
+// Appends a number, or null for NaN and the infinities, which JSON cannot express.
 inline void AppendNumber(std::string& out, double value) {
   char digits[32];
   if (!__builtin_isfinite(value))
@@ -78,7 +80,7 @@ inline void AppendNumber(std::string& out, double value) {
     out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
-// ns as microseconds with three decimals.
+// Appends `ns` as microseconds with three decimals.
 inline void AppendMicroseconds(std::string& out, int64_t ns) {
   const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
   if (ns < 0) out += '-';

@@ -1,4 +1,5 @@
-// MachinePeak: what the processor can do at most, which the rates of operators are read against.
+// MachinePeak: measures the highest rates of the processor, with which the rates of operators are
+// compared.
 #ifndef OPKIT_PROFILE_MACHINE_PEAK_HPP_
 #define OPKIT_PROFILE_MACHINE_PEAK_HPP_
 
@@ -6,9 +7,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Measured: multiply-adds in registers, of the widest vectors that the processor has, and a triad
-// a = b + s * c over more than its caches hold. Takes a quarter of a second and 96 MiB. Error
-// (kInvalidArgument) for less than one thread.
+// Measures the rates of `threads` threads together: multiply-adds in registers, and a triad a = b +
+// s * c. The vectors are the widest of the processor, the arrays larger than its caches. Takes a
+// quarter of a second, and 96 MiB for each thread. Throws kInvalidArgument for less than one
+// thread.
 MachineRates MachinePeak(int threads = 1);
 
 }  // namespace opkit

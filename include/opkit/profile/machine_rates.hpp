@@ -9,14 +9,14 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Rates of some threads together.
+// Rates that one or more threads reach together.
 struct MachineRates {
   double flops = 0;  // float32 operations per second; a multiply-add is two
   double bytes = 0;  // to and from memory, per second
 
-  // `flops` operations and `bytes` bytes in `ns`, as a share of what this machine could do with
-  // them at most: the longer of the times that it needs for either (Williams, Waterman, Patterson:
-  // Roofline, 2009). 0 where the rates are not known: where one is not above 0, or no number.
+  // Returns the share of this machine's peak that `its_flops` operations and `its_bytes` bytes in
+  // `ns` reach. It is the longer of the times that the machine needs for either, divided by `ns`
+  // (Williams, Waterman, Patterson: Roofline, 2009). 0 if a rate is unknown: NaN or not above 0.
   double ShareOf(double its_flops, double its_bytes, int64_t ns) const {
     if (!(flops > 0) || !(bytes > 0) || ns <= 0) return 0;
     const double compute = its_flops / flops, traffic = its_bytes / bytes;

@@ -1,5 +1,5 @@
-// MannWhitneyTest: whether one sample tends to be larger than another, whatever their
-// distributions.
+// MannWhitneyTest: tests whether one sample tends to be larger than another, for any distributions.
+// CompareTimes (profile_diff.hpp) uses it.
 #ifndef OPKIT_PROFILE_MANN_WHITNEY_HPP_
 #define OPKIT_PROFILE_MANN_WHITNEY_HPP_
 
@@ -10,20 +10,22 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// The result of MannWhitneyTest.
 struct MannWhitney {
-  // How many of the pairs have the larger number in `b`; a pair of equal ones counts a half.
+  // Number of pairs, one number of `a` and one of `b`, whose larger number is in `b`. A pair of
+  // equal numbers counts a half.
   double u = 0;
-  // The probability of a U at least as far from its middle, were both samples of one distribution:
-  // two-sided; 1 where a sample is empty or all numbers are equal.
+  // Two-sided probability of a U at least as far from its mean if both samples have the same
+  // distribution. 1 if a sample is empty or all numbers are equal.
   double p = 1;
 };
 
-// Exact for up to 50 numbers without equal ones, else by the normal approximation with corrections
-// for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988, section 6.4). Error
-// (kInvalidArgument) for a NaN.
+// Computes U and p: exactly for up to 50 numbers without ties, else by the normal approximation
+// with corrections for ties and continuity (Mann and Whitney 1947; Siegel and Castellan 1988,
+// section 6.4). Throws kInvalidArgument for a NaN.
 MannWhitney MannWhitneyTest(const std::vector<double>& a, const std::vector<double>& b);
 
-// The smallest p that samples of these sizes can have: 2 / C(a + b, a).
+// Returns the smallest p that samples of these sizes can have: 2 / C(a + b, a), at most 1.
 double SmallestMannWhitneyP(int64_t a, int64_t b);
 
 }  // namespace opkit

@@ -1,4 +1,5 @@
-// The spans of a profile as they nest on their threads, and what spans of one name share.
+// Walks the spans of a profile as they nest on their threads, and groups spans by their displayed
+// name. Traces, tables and reports are written with it.
 #ifndef OPKIT_PROFILE_NESTING_HPP_
 #define OPKIT_PROFILE_NESTING_HPP_
 
@@ -11,11 +12,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A value for each of the names that spans display: they are few, and composed of interned ones.
+// A map from the names that spans display to values. It stays small: interned names compose few
+// different ones.
 template <class Value>
 class PerName {
  public:
-  // The same for all nodes, shapes and backends unless these are given.
+  // Returns the value for the span's name. Node, shapes and backend distinguish values only if
+  // given.
   Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0, uint32_t backend = 0) {
     return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes, backend}];
   }
@@ -26,8 +29,8 @@ class PerName {
       values_;
 };
 
-// Calls open(span) for each span in order, gap(span, begin, end) for each time of a span in which
-// none of its children runs, and close(span, self) with the sum of these times.
+// Calls open(span) for each span in order. Calls gap(span, begin, end) for each time of a span
+// during which none of its children runs, and close(span, self) with the sum of these times.
 template <class Open, class Gap, class Close>
 void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
   struct Level {

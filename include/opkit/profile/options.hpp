@@ -11,28 +11,29 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct ProfileOptions {
-  // Of records, 48 bytes each. What comes when they are used up is dropped and counted, or takes
-  // the place of the oldest of its thread where `ring`.
+  // Bound on the memory of records, 48 bytes each. When it is reached, later records are dropped
+  // and counted. With `ring` they replace the oldest records of an ended thread, else of their own
+  // thread.
   int64_t max_bytes = int64_t{1} << 30;
   bool ring = false;
-  // Dtypes and shapes of operators' inputs, and the operations and bytes that their schemas count.
-  // They are found when the operator's span has ended: what is around it grows by a microsecond.
+  // Records dtypes and shapes of operators' inputs, and the operations and bytes that their schemas
+  // count. Computed after the operator's span ends; the enclosing span grows by about 1 us.
   bool shapes = false;
-  // Each allocation and release of tensors' memory, with the operator that it happened in.
+  // Records each allocation and release of tensors' memory, with the operator that was running.
   bool memory = false;
-  // What the threads of pools do besides: spans "park" of workers that sleep, "wait" of threads
-  // that sleep until something has ended, "drain" of Engine::WaitForAll; markers "steal" of tasks
-  // that another worker had queued.
+  // Records what pool threads do outside of tasks: spans "park" of workers that sleep, "wait" of
+  // threads that sleep until something has ended, "drain" of Engine::WaitForAll; markers "steal" of
+  // tasks from another worker's queue.
   bool engine = false;
-  // What is counted during each span, at most six names of PerfCounters(): {"cycles",
-  // "cache_misses"}. The span takes some 0.3 us more for each. Profile::absent_counters says which
-  // are not to be had.
+  // Names of what to count during each span, at most six; for PerfCounters() for example {"cycles",
+  // "cache_misses"}. Each makes a span longer by about 0.3 us. Profile::absent_counters lists the
+  // names that are not available.
   std::vector<std::string> counters = {};
-  CounterSource* counter_source = nullptr;  // null: PerfCounters()
-  // Where a fatal signal, SIGINT, SIGTERM or SIGHUP ends the process while the session runs, what
-  // was recorded until then is written there: a Chrome trace, or what ".pftrace" and ".html" at the
-  // end of the name ask for. Empty for nowhere. It takes signal handlers, and a stack for them on
-  // each thread that records.
+  CounterSource* counter_source = nullptr;  // null for PerfCounters()
+  // File for the profile if a fault, SIGINT, SIGTERM or another fatal signal ends the process while
+  // the session runs; empty for none. The file is a Chrome trace, or what ".pftrace" or ".html" at
+  // the end of its name selects. Installs signal handlers, and a stack for them on each thread that
+  // records.
   std::string crash_trace = {};
 };
 

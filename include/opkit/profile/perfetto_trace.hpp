@@ -1,4 +1,5 @@
-// A profile as a native Perfetto trace: a quarter of the JSON's size, for https://ui.perfetto.dev.
+// Writes a profile as a native Perfetto trace, for https://ui.perfetto.dev: a quarter of the size
+// of JSON.
 #ifndef OPKIT_PROFILE_PERFETTO_TRACE_HPP_
 #define OPKIT_PROFILE_PERFETTO_TRACE_HPP_
 
@@ -6,11 +7,11 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The protocol buffers of perfetto.protos.Trace, with interned names and times as differences on
-// each thread. Slices, counters, markers and arrows are those of WriteChromeTrace; what goes on
-// after its span is a slice on a track "asynchronous", as many as run at once. A slice has its
-// invocation's id where another track refers to it.
-// Error: kFailedPrecondition where the file cannot be written.
+// Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
+// differences. Slices, counters, markers and arrows are those of WriteChromeTrace. Work that
+// continues after its span is a slice on a track "asynchronous"; there are as many such tracks as
+// slices overlap. A slice has its invocation's id if another track refers to it. Throws
+// kFailedPrecondition if the file cannot be written.
 void WritePerfettoTrace(const Profile& profile, const std::string& path);
 
 }  // namespace opkit

@@ -1,5 +1,4 @@
-// Profile: what was recorded while a profiler ran, decoded. Traces, tables and reports are made of
-// it.
+// Profile: the decoded recording of a profiler, from which traces, tables and reports are written.
 #ifndef OPKIT_PROFILE_PROFILE_HPP_
 #define OPKIT_PROFILE_PROFILE_HPP_
 
@@ -15,44 +14,44 @@ namespace opkit::inline OPKIT_ABI {
 
 // A time on one thread that belongs to an invocation. All times are ns since the session began.
 struct ProfileSpan {
-  uint64_t id = 0;      // of the invocation
+  uint64_t id = 0;      // the invocation's id
   uint64_t parent = 0;  // 0 for none
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t completed = -1;  // when the event of its run ended, where that was after `end`
-  // From when to when its work was on the device, by the device's clock; -1 where that is not
-  // known. `completed` is when the host learnt of the end.
+  int64_t completed = -1;  // end of the run's event if later than `end`; else -1
+  // Begin and end of the work on the device, by the device's clock; -1 if unknown. `completed` is
+  // the time when the host learned of the end.
   int64_t device_begin = -1;
   int64_t device_end = -1;
-  int64_t pushed = -1;  // when a task was handed to its engine
+  int64_t pushed = -1;  // time at which a task was pushed to its engine; -1 for no task
   int thread = 0;       // index in Profile::threads
-  int pusher = -1;      // the thread that pushed the task
+  int pusher = -1;      // index of the thread that pushed the task; -1 for no task
   InvocationKind kind = InvocationKind::kNone;
   Device device;
-  // Interned names: of the operator's type, task or scope; of the node; Invocation::custom.
+  // Interned names: the operator's type, the task or scope; the node; Invocation::custom.
   uint32_t name = 0;
   uint32_t node = 0;
   uint32_t custom = 0;
-  bool adopted = false;  // a part, on this thread, of an invocation that began elsewhere
-  bool open = false;     // it had not ended when the profile was read: `end` is that time
-  SpanWork work;         // with ProfileOptions::shapes; shapes 0: not known
+  bool adopted = false;  // true for a part of an invocation that began elsewhere
+  bool open = false;     // true if it had not ended; `end` is then the time of Stop or Read
+  SpanWork work;         // with ProfileOptions::shapes; its `shapes` is 0 if unknown
 };
 
 // An allocation, or a release, of tensors' memory.
 struct ProfileAllocation {
   int64_t time = 0;
-  uint64_t invocation = 0;  // that it happened in; 0 for none
+  uint64_t invocation = 0;  // the running invocation; 0 for none
   int64_t bytes = 0;        // negative for a release
-  int64_t live = 0;         // bytes of the allocator afterwards
+  int64_t live = 0;         // bytes in use of the allocator afterwards
   uint32_t allocator = 0;   // its interned name
   int thread = 0;
 };
 
-// What was counted while an invocation ran, on all of its threads; the spans inside it included.
+// Counts during an invocation, summed over all of its threads, with the spans inside it.
 struct ProfileCounts {
   static constexpr int kMost = 6;
   uint64_t invocation = 0;
-  uint64_t values[kMost] = {};  // of Profile::counted
+  uint64_t values[kMost] = {};  // in the order of Profile::counted
 };
 
 struct ProfileCounter {
@@ -65,50 +64,52 @@ struct ProfileMarker {
   int64_t time = 0;
   uint32_t name = 0;
   int thread = 0;
-  bool frame = false;  // a frame of the program begins
+  bool frame = false;  // true if a frame of the program begins here
 };
 
 struct ProfileThread {
-  int64_t id = 0;  // the system's
+  int64_t id = 0;  // the system's thread id
   std::string name;
 };
 
 struct Profile {
   std::vector<ProfileThread> threads;
-  // By thread, then by begin; a span that encloses others comes before them.
+  // Sorted by thread, then by begin; a span that encloses others comes before them.
   std::vector<ProfileSpan> spans;
-  // By time; the live bytes of an allocator are a counter "memory of cpu".
+  // Sorted by time. The bytes in use of an allocator are a counter, as in "memory of cpu".
   std::vector<ProfileCounter> counters;
-  std::vector<ProfileMarker> markers;          // by time
-  std::vector<ProfileAllocation> allocations;  // by time, with ProfileOptions::memory
-  std::vector<ProfileCounts> counts;           // by invocation, with ProfileOptions::counters
-  std::vector<std::string> counted;            // the names of their values
-  std::vector<std::string> absent_counters;    // those that are 0 everywhere: "cycles: why"
-  int64_t duration = 0;                        // ns from Start to Stop, or to now
-  int64_t dropped = 0;  // records that found no room, or gave theirs to later ones
-  int64_t cost = 0;  // ns that recording took of all threads: of each record as much as of a span
+  std::vector<ProfileMarker> markers;          // sorted by time
+  std::vector<ProfileAllocation> allocations;  // sorted by time, with ProfileOptions::memory
+  std::vector<ProfileCounts> counts;         // sorted by invocation, with ProfileOptions::counters
+  std::vector<std::string> counted;          // names of the values in `counts`
+  std::vector<std::string> absent_counters;  // 0 everywhere, with the reason: "cycles: why"
+  int64_t duration = 0;                      // ns from Start to Stop, or to now
+  int64_t dropped = 0;  // records for which there was no room, or which later ones replaced
+  // Estimated ns that recording cost all threads together: each record counts as much as a span.
+  int64_t cost = 0;
 };
 
-// ns that its run took: on the device where that is known, else until it and its event had ended.
+// Returns how many ns a run took: on the device if known, else until its span and its event had
+// ended.
 inline int64_t RunTime(const ProfileSpan& span) {
   if (span.device_end >= 0) return span.device_end - span.device_begin;
   return (span.completed > span.end ? span.completed : span.end) - span.begin;
 }
-// What a span is called: "MyOp", "MyOp::Add" for an operator that the custom operator MyOp invokes,
-// "MyOp::scope" for a scope of its author's.
+// Returns the name that tables and traces display: "MyOp", "MyOp::Add" for an operator that the
+// custom operator MyOp invokes, "MyOp::scope" for a scope that its author opened.
 std::string DisplayName(const ProfileSpan& span);
-// "Custom Operators" for these and what runs inside them; else "operator", "user", "converter",
-// "copy", "run", "task", "phase" or "engine".
+// Returns the domain of a span: "engine" for engine spans, "Custom Operators" for custom operators
+// and spans inside them, else "operator", "user", "converter", "copy", "run", "task" or "phase".
 const char* DomainOf(const ProfileSpan& span);
 
 namespace detail {
-// From when to when what a span has issued went on: on its device where that is known, else from
-// its begin until its event had ended. {-1, -1} where nothing went on after it.
+// Returns begin and end of the work that a span issued: on its device if known, else from the
+// span's begin to the end of its event. {-1, -1} if no work continued after the span.
 inline std::pair<int64_t, int64_t> AsynchronousTime(const ProfileSpan& span) {
   if (span.device_end >= 0) return {span.device_begin, span.device_end};
   return {span.completed >= 0 ? span.begin : -1, span.completed};
 }
-// Whether the times of the span in which none of its children runs are its author's code.
+// True if the own time of the span, without its children, is its author's code.
 inline bool HasUserCode(const ProfileSpan& span) {
   return span.kind == InvocationKind::kCustomOperator && !span.adopted;
 }

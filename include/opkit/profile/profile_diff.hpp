@@ -1,5 +1,5 @@
-// CompareTimes: which operators got slower or faster from one recording to another, and which
-// differences are no chance.
+// CompareTimes: finds the operators that became slower or faster from one recording to another, and
+// separates real differences from chance.
 #ifndef OPKIT_PROFILE_PROFILE_DIFF_HPP_
 #define OPKIT_PROFILE_PROFILE_DIFF_HPP_
 
@@ -7,43 +7,46 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// How long each run took of what has one name, in ns.
+// Durations in ns of the runs that share a name.
 struct NamedTimes {
   std::string name;
   std::vector<double> times;
 };
 
-// The runs of a profile by DisplayName, each until its event has ended; `by_node` with the node
-// behind it ("Conv (conv1)"). By name. Spans that are still open are left out.
+// Returns the durations (RunTime) of a profile's runs, grouped and sorted by DisplayName. With
+// `by_node` the node is part of the name ("Conv (conv1)"). Spans that are still open are left out.
 std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node = false);
 
+// The comparison of the runs of one name.
 struct ProfileDiffRow {
   enum class Verdict {
-    kSame,  // no difference that could not be chance
+    kSame,  // any difference may be chance
     kSlower,
     kFaster,
-    kTooFew,  // so few runs that no difference could be significant
+    kTooFew,  // with so few runs no difference can be significant
     kNew,     // not in the first recording
     kGone,    // not in the second
   };
   std::string name;
   int64_t runs_before = 0, runs_after = 0;
   double median_before = 0, median_after = 0;  // ns
-  double change = 0;  // of the medians, relative: 0.1 for 10 % slower; 0 for a new or gone one
+  // Relative change of the median: 0.1 for 10 % slower; 0 for a new or gone name.
+  double change = 0;
   double p = 1;  // two-sided, Mann-Whitney, corrected for the number of comparisons (Holm 1979)
   Verdict verdict = Verdict::kSame;
 };
 
 struct ProfileDiff {
-  // Those that cost more time come first: by runs_after times the difference of the medians.
+  // Sorted by the additional time, largest first: the larger number of runs times the difference of
+  // the medians.
   std::vector<ProfileDiffRow> rows;
 };
 
-// `significance` is the probability of calling any of the differences significant where there is
-// none. Runs of one process are no independent samples (clocks, caches and memory drift together):
-// where it matters, record in turns and put several recordings of each side together. Error
-// (kInvalidArgument) for a significance that is not between 0 and 1, and for a time that is a NaN
-// or infinite.
+// Compares the durations of equal names. `significance` bounds the probability that any difference
+// is called significant although there is none. Runs of one process are not independent samples:
+// clocks, caches and memory drift together. If that matters, record both sides in turns and join
+// several recordings of each. Throws kInvalidArgument if `significance` is not between 0 and 1, or
+// if a time is NaN or infinite.
 //
 //   Profiler::Start(); RunOld(); Profiler::Stop();
 //   const auto before = TimesByName(Profiler::Read());

@@ -1,4 +1,5 @@
-// WriteProfileFile: a profile in the format that the file's name asks for.
+// WriteProfileFile: writes a profile in the format that the file's name selects. Crash traces and
+// OPKIT_PROFILE use it.
 #ifndef OPKIT_PROFILE_PROFILE_FILE_HPP_
 #define OPKIT_PROFILE_PROFILE_FILE_HPP_
 
@@ -9,9 +10,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "x.html" becomes a report, "x.pftrace" and "x.perfetto-trace" a Perfetto trace, every other name
-// a Chrome trace. Returns the file's name, which is "x.html.json", a Chrome trace, where the
-// program has no writer of reports. Error (kFailedPrecondition) where the file cannot be written.
+// Writes a report to "x.html", a Perfetto trace to "x.pftrace" and "x.perfetto-trace", and a Chrome
+// trace to every other name. Returns the name of the written file: "x.html.json", a Chrome trace,
+// if the program has no writer of reports. Throws kFailedPrecondition if the file cannot be
+// written.
 std::string WriteProfileFile(const Profile& profile, const std::string& path);
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-// ProfileTable: how often each operator, scope and task ran, and how long.
+// ProfileTable: counts and durations of the runs of each operator, scope and task.
 #ifndef OPKIT_PROFILE_PROFILE_TABLE_HPP_
 #define OPKIT_PROFILE_PROFILE_TABLE_HPP_
 
@@ -11,15 +11,16 @@ struct ProfileTableOptions {
   enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
   Sort sort = Sort::kTotal;
   bool by_node = false;  // a row for each node instead of one for each type of operator
-  // And for each dtypes and shapes of inputs and each backend, with ProfileOptions::shapes.
+  // Separates rows also by backend and by the inputs' dtypes and shapes; needs
+  // ProfileOptions::shapes.
   bool by_shape = false;
-  MachineRates peak =
-      {};  // what rates are compared with: MachinePeak() of opkit/profile/machine_peak.hpp
+  // Rates with which `of_peak` compares: those of MachinePeak() in opkit/profile/machine_peak.hpp.
+  MachineRates peak = {};
 };
 
-// Times in ns. `total` counts a run until its event has ended; `self` is without the spans inside
-// it, on its thread: of a custom operator, its author's own code. What other threads did for that
-// is in the row `MyOp::user_code`.
+// Statistics of the runs of one name; times in ns. `total` counts each run until its event has
+// ended (RunTime). `self` excludes the spans inside it on its thread: for a custom operator it is
+// the author's own code. Work of other threads for that code is in the row `MyOp::user_code`.
 struct ProfileTableRow {
   std::string name;
   std::string node;             // empty unless by_node
@@ -28,30 +29,30 @@ struct ProfileTableRow {
   int64_t count = 0;
   int64_t total = 0, self = 0, min = 0, max = 0;
   double mean = 0;
-  // The smallest times that this part of the runs does not exceed.
+  // Percentiles of the run times (nearest rank).
   int64_t p50 = 0, p90 = 0, p99 = 0;
-  // Of all runs, as their schemas count (ProfileOptions::shapes).
+  // Sums over all runs, counted by their schemas (ProfileOptions::shapes).
   uint64_t flops = 0, bytes = 0;
-  // Their rate as a share of what the machine could do at most with these flops and bytes
-  // (roofline: Williams, Waterman, Patterson 2009); 0 where that is not known.
+  // Rate of these flops and bytes as a share of the machine's maximum (roofline: Williams,
+  // Waterman, Patterson 2009); 0 if unknown.
   double of_peak = 0;
-  int64_t allocated = 0;  // bytes, in the operator itself (ProfileOptions::memory)
-  // What was counted in all runs, with what is inside them: of ProfileTable::counted.
+  int64_t allocated = 0;  // bytes allocated by the operator itself (ProfileOptions::memory)
+  // Counts summed over all runs, spans inside them included, in the order of ProfileTable::counted.
   std::vector<uint64_t> counts;
 };
 
-// The time spent in a domain (DomainOf) itself.
+// Number of runs in a domain (DomainOf), and their time without the spans inside them.
 struct ProfileDomainRow {
   std::string domain;
   int64_t count = 0, self = 0;
 };
 
-// What an allocator gave out, in bytes.
+// Memory given out by an allocator, in bytes.
 struct ProfileMemoryRow {
   std::string allocator;
   int64_t allocations = 0;
-  int64_t allocated = 0;       // of all of them
-  int64_t peak = 0, live = 0;  // at any time; at the end
+  int64_t allocated = 0;       // sum over all allocations
+  int64_t peak = 0, live = 0;  // bytes in use: largest, and at the end
 };
 
 struct ProfileTable {

@@ -17,39 +17,40 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The profiler of the process: of all its threads, also those born later. Every function may be
-// called from any thread at any time, also while operators run.
+// The profiler of the process. It records all threads, also those started later. Every function may
+// be called from any thread at any time, also while operators run.
 class Profiler {
  public:
-  // Begins a session and forgets the one before. Errors: kFailedPrecondition while one runs;
-  // kInvalidArgument.
+  // Begins a session and discards the previous recording. Throws kFailedPrecondition while a
+  // session runs, kInvalidArgument for wrong options, kUnsupported if the thread of a crash trace
+  // cannot be started.
   static void Start(const ProfileOptions& options = {});
-  // Ends the session. Spans that are open then last until the Stop in what is read before they end.
-  // Nothing where none runs.
+  // Ends the session, if one runs. A Read before an open span ends gives it the time of Stop as its
+  // end.
   static void Stop();
-  // Nothing is recorded from Pause to Resume. Resume: Error (kFailedPrecondition) without a
-  // session.
+  // Interrupts recording until Resume, which throws kFailedPrecondition without a session.
   static void Pause();
   static void Resume();
   static bool IsRunning();
 
-  // What the session has recorded until now, with the spans that are open, of all threads.
+  // Returns the session's recording so far: all threads, spans that are still open included.
   static Profile Read();
   static ProfileTable Table(const ProfileTableOptions& options = {});
-  // Errors: kFailedPrecondition where the file cannot be written; nothing that was recorded is
-  // lost.
+  // Writes the recording so far to a file, and keeps it. Throws kFailedPrecondition if the file
+  // cannot be written.
   static void WriteChromeTrace(const std::string& path);
   static void WritePerfettoTrace(const std::string& path);
-  // A page for a browser. Also kUnsupported, without opkit/report/report.hpp in the program.
+  // Writes a page for a browser. Also throws kUnsupported if the program does not include
+  // opkit/report/report.hpp.
   static void WriteReport(const std::string& path, const ProfileTableOptions& table = {},
                           const RunReport& run = {});
 };
 
-// A part of the program's own code, under the invocation that is current: its child. It ends on the
-// thread that it began on, after the scopes that began inside it.
+// Records a part of the program's own code, as a child of the current invocation. A scope must end
+// on the thread on which it began, after the scopes that began inside it.
 class ProfileScope {
  public:
-  // `name` is copied while a profile is recorded.
+  // Copies `name` if a profile is being recorded.
   explicit ProfileScope(std::string_view name)
       : scope_(InvocationKind::kUserCode, [&] { return SpanNames::OfText(name); }) {}
 
@@ -57,11 +58,11 @@ class ProfileScope {
   InvocationScope scope_;
 };
 
-// The value of a counter from now on.
+// Records the value that a counter has from now on.
 void ProfileCount(std::string_view counter, double value);
-// A point in time with a name.
+// Records a named point in time on the calling thread.
 void ProfileMark(std::string_view name);
-// A frame (an iteration, a request) of the program begins.
+// Records that a frame (an iteration, a request) of the program begins.
 void ProfileFrame(std::string_view name = "frame");
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// Recorder: the sink that keeps what threads do while a profile is recorded. Every thread writes
-// fixed-size records with raw clock ticks to chunks of its own; Read decodes them.
+// Recorder: the sink that records what threads do while a profiler session runs. Each thread writes
+// fixed-size records with raw clock ticks to its own chunks; Read decodes them.
 #ifndef OPKIT_PROFILE_RECORDER_HPP_
 #define OPKIT_PROFILE_RECORDER_HPP_
 
@@ -18,13 +18,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A record for each span, each completion, push, counter and marker. Behind records kText, which
-// hold its bytes, comes the one that has this text as its name. The work of a span has its
-// flops in `begin`, its bytes in `end`, its shapes in `name` and its backend in `node`; a change of
-// an allocator's memory its bytes in `parent` and what lives after it in `end`; a run on a device
-// its times in ns, not in ticks, in `begin` and `end`; what was counted
-// during a span three numbers in `begin`, `end` and `parent`, and in `node` which of them is the
-// first.
+// One record for each span, completion, push, counter and marker. Some types give members another
+// meaning:
+// kWork: flops in `begin`, bytes in `end`, shapes in `name`, backend in `node`.
+// kMemory: the change in bytes in `parent`, the bytes in use afterwards in `end`.
+// kOnDevice: `begin` and `end` in ns, not in ticks.
+// kCounts: three counts in `begin`, `end` and `parent`; the index of the first in `node`.
+// kText: bytes of the name of the record that follows (see ProfileText).
 struct ProfileRecord {
   enum class Type : uint8_t {
     kSpan,
@@ -41,8 +41,8 @@ struct ProfileRecord {
     kText
   };
 
-  uint64_t begin = 0;  // ticks; the only time of what is no span
-  uint64_t end = 0;    // ticks; 0 while a span is open; of a counter the bits of its value
+  uint64_t begin = 0;  // ticks; the only time of a record that is not a span
+  uint64_t end = 0;    // ticks; 0 while a span is open; the bits of a counter's value
   uint64_t id = 0;
   uint64_t parent = 0;
   uint32_t name = 0, node = 0, custom = 0;
@@ -51,17 +51,17 @@ struct ProfileRecord {
   int8_t device_type = 0;
   int8_t device_index = 0;
 
-  // Relaxed, both: a reader finds the span open or ended, and either was true a moment ago.
+  // Both relaxed: a reader sees the span open or ended, and either was true a moment ago.
   void EndSpan(uint64_t now) { std::atomic_ref(end).store(now, std::memory_order_relaxed); }
   uint64_t EndOfSpan() const {
     return std::atomic_ref(const_cast<uint64_t&>(end)).load(std::memory_order_relaxed);
   }
 };
 static_assert(sizeof(ProfileRecord) == 48);
-// A record kText is this instead, with its type in the same place.
+// The layout of a record kText, with the type at the same offset.
 struct ProfileText {
   static constexpr size_t kBytes = 44;
-  char text[kBytes] = {};  // with zeros behind a shorter one
+  char text[kBytes] = {};  // padded with zeros
   ProfileRecord::Type type = ProfileRecord::Type::kText;
   char unused[3] = {};
 };
@@ -70,17 +70,18 @@ static_assert(sizeof(ProfileText) == sizeof(ProfileRecord) &&
 
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
-  // What follows of a name that has no number is cut off: the open spans that a ring keeps in a
-  // chunk, with their names, must leave room in it.
+  // Limit on a name without an interned number; the rest is cut off. A ring keeps the open spans
+  // and their names in one chunk, which must have room for more.
   static constexpr size_t kLongestText = 6;  // records
-  // Release by the owning thread, with the reader's acquire: the records before it are written.
+  // Stored with release by the owning thread, loaded with acquire by the reader: the records before
+  // it are complete.
   std::atomic<uint32_t> count{0};
-  // Written once as they are made: pages of memory that is new come here, between spans, and not
-  // one by one inside of them.
+  // Zeroed once when the chunk is made: the page faults of new memory happen there, between spans,
+  // and not one by one inside them.
   ProfileRecord records[kRecords];
 };
 
-// The records of one thread. Only it writes; the mutex guards the list of chunks.
+// The records of one thread, which alone writes them. The mutex guards the list of chunks.
 class ThreadProfile {
  public:
   static constexpr int kMaxDepth = 256;
@@ -88,8 +89,8 @@ class ThreadProfile {
 
   ThreadProfile();
 
-  // Room for the record of a span that begins, which the caller fills and publishes; null where it
-  // is dropped. `text` is its name where that has no number.
+  // Returns room for the record of a new span, which the caller fills and publishes; null if the
+  // span is dropped. `text` is the span's name if it has no interned number.
   ProfileRecord* Open(uint32_t session, std::string_view text = {}) {
     if (session_ != session) [[unlikely]]
       BeginSession(session);
@@ -110,7 +111,7 @@ class ThreadProfile {
       return;  // the scope began on another thread, where its span stays open
     const int depth = --depth_;
     if (depth < earlier_) [[unlikely]] {
-      earlier_ = depth;  // it began in an earlier session
+      earlier_ = depth;  // the span began in an earlier session
       return;
     }
     if (session_ != session || depth >= kMaxDepth || !open_[depth]) [[unlikely]]
@@ -120,16 +121,16 @@ class ThreadProfile {
     if (counters_) [[unlikely]]
       AddCounts(depth, record.id);
   }
-  // The span that began last has ended, though it closes later.
+  // Sets the end of the innermost span, which closes later.
   void End(uint32_t session, uint64_t now) {
     if (ProfileRecord* record = innermost(session)) record->EndSpan(now);
   }
-  // The record of the span that began last; null where none of this session is open.
+  // Returns the record of the innermost open span; null if this session has none.
   ProfileRecord* innermost(uint32_t session) const {
     return session_ == session && depth_ > earlier_ && depth_ <= kMaxDepth ? open_[depth_ - 1]
                                                                            : nullptr;
   }
-  // The records until now may be read.
+  // Makes the records written so far visible to readers.
   void Publish() { chunk_->count.store(count_, std::memory_order_release); }
   void Add(uint32_t session, const ProfileRecord& record, std::string_view text = {}) {
     if (session_ != session) [[unlikely]]
@@ -148,7 +149,7 @@ class ThreadProfile {
  private:
   friend class Recorder;
 
-  // Room for one record, or null, which is counted.
+  // Returns room for one record. If there is none, counts a dropped record and returns null.
   ProfileRecord* NewRecord(std::string_view text = {}) {
     if (!text.empty()) [[unlikely]]
       return NewNamedRecord(text);
@@ -156,9 +157,9 @@ class ThreadProfile {
       if (!NextChunk()) return CountDropped(), nullptr;
     return &chunk_->records[count_++];
   }
-  // The same, behind the text, in one chunk with it.
+  // Returns room for one record behind the records of its text, all in one chunk.
   OPKIT_COLD ProfileRecord* NewNamedRecord(std::string_view text);
-  // Relaxed: a statistic that one thread writes.
+  // Relaxed: a statistic with one writer.
   void CountDropped(int64_t records = 1) {
     dropped_.store(dropped_.load(std::memory_order_relaxed) + records, std::memory_order_relaxed);
   }
@@ -170,13 +171,13 @@ class ThreadProfile {
   ProfileChunk* chunk_ = nullptr;
   uint32_t count_ = ProfileChunk::kRecords;
   uint32_t session_ = 0;
-  int depth_ = 0;    // of the spans that are open on the thread
+  int depth_ = 0;    // number of open spans on the thread
   int earlier_ = 0;  // how many of them began in earlier sessions
   std::atomic<int64_t> dropped_{0};
   ProfileRecord* open_[kMaxDepth] = {};       // the open spans, the outermost first
-  std::unique_ptr<ThreadCounters> counters_;  // of the session
+  std::unique_ptr<ThreadCounters> counters_;  // the session's; null if it counts nothing
   int num_counters_ = 0;
-  std::vector<ProfileCounts> counts_;  // at the begin of each open span
+  std::vector<ProfileCounts> counts_;  // at the begin of each open span, by depth
 
   Mutex mutex_;
   std::vector<std::unique_ptr<ProfileChunk>> chunks_;  // the oldest first
@@ -184,19 +185,21 @@ class ThreadProfile {
   bool ended_ = false;
 };
 
-// The process has one, which is never destroyed: scopes that are open while it ends still use it.
+// Records the spans and allocations of all threads. One object per process, never destroyed: scopes
+// that are open when the process ends still use it.
 class Recorder final : public SpanSink, public MemorySink {
  public:
   static Recorder& Get();
 
-  // Begins an empty session. Error (kFailedPrecondition) while one runs.
+  // Begins an empty session. Throws kFailedPrecondition while a session runs, kInvalidArgument for
+  // wrong options.
   void Start(const ProfileOptions& options);
-  // Ends or interrupts the recording; what was recorded stays until the next Start.
+  // Stop ends the recording, Pause interrupts it. The records stay until the next Start.
   void Stop();
   void Pause();
   void Resume();
   bool is_running() const { return CurrentSpanSink() == this; }
-  // What this session has recorded until now. Threads go on recording meanwhile.
+  // Returns this session's recording so far. Threads continue to record meanwhile.
   Profile Read();
 
   void Open(Invocation& now, SpanNames names, const Device* device, bool adopted) noexcept override;
@@ -212,55 +215,60 @@ class Recorder final : public SpanSink, public MemorySink {
   void Note(ProfileRecord::Type type, SpanNames names, double value) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
-  // A chunk's place in the bound on memory. False where there is none.
+  // Reserves one chunk of the bound on memory. False if the bound is reached.
   bool TakeChunk();
-  // The oldest chunk of a thread that has ended, for a ring that has no room; null where there is
-  // none.
+  // Takes the oldest chunk of a thread that has ended, for a full ring; null if there is none.
   std::unique_ptr<ProfileChunk> TakeChunkOfEnded();
   bool is_ring() const { return ring_.load(std::memory_order_relaxed); }
   bool wants_crash_trace() const { return crash_trace_.load(std::memory_order_relaxed); }
-  // A thread ends. What it has recorded stays, and it is deleted when nothing is left of that.
+  // Marks a thread as ended. Its records stay; the object is deleted with the last of them.
   void Ended(ThreadProfile* thread);
-  // The session's counters on the calling thread, and how many; null where it counts nothing.
+  // Opens the session's counters on the calling thread and sets `count` to their number; null if
+  // the session counts nothing.
   std::unique_ptr<ThreadCounters> OpenCounters(int& count);
 
  private:
+  // One point in time on both clocks.
   struct Instant {
     uint64_t ticks;
     int64_t ns;
     static Instant Now();
   };
+  // Returns the calling thread's profile, and makes it first if needed; null if that fails or while
+  // the thread ends.
   ThreadProfile* OfThread();
   OPKIT_COLD ThreadProfile* MakeOfThread();
-  // Deletes the profile of a thread that has ended, under the mutex.
+  // Deletes the profile of a thread that has ended. The caller holds the mutex.
   void Forget(ThreadProfile* thread);
   void Add(const ProfileRecord& record, std::string_view text = {}) noexcept;
+  // Returns the interned path "outer::name".
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
   static void Sort(Profile& profile);
-  // What a span costs its thread, measured now.
+  // Measures the ticks that a span costs its thread.
   double TicksOfSpan();
   void ResetAfterFork();
   OPKIT_COLD static void PushRange(const ToolRanges& tools, const Invocation& now, SpanNames names,
                                    bool adopted) noexcept;
-  // Lets the threads record, or not.
+  // Installs the recorder as the sink of spans and memory, or removes it.
   void Install(bool on);
 
-  // Relaxed: it never changes once it is there, and that is before a span finds the recorder, which
-  // CurrentSpanSink orders.
+  // Relaxed: every Start stores the same pointer. CurrentSpanSink orders the first store before the
+  // first span that finds the recorder.
   std::atomic<const ToolRanges*> tools_{nullptr};
-  Mutex mutex_;  // guards what follows, but for the atomics
+  Mutex mutex_;  // guards the members below, except atomics and those of counters_mutex_
   std::vector<ThreadProfile*> threads_;
   const Instant origin_ = Instant::Now();
   Instant start_ = origin_;
-  uint64_t stopped_ = 0;  // ticks; 0 while it runs or is paused
-  int64_t dropped_ = 0;   // records of threads that have been deleted
+  uint64_t stopped_ = 0;  // ticks; 0 while the session runs or is paused
+  int64_t dropped_ = 0;   // records dropped by deleted threads, or in chunks taken from ended ones
   bool memory_ = false;
-  Mutex counters_mutex_;  // guards the next three; a thread may see a session before it has begun
+  // Guards the next three: a thread may see the new session before Start has stored them.
+  Mutex counters_mutex_;
   std::vector<std::string> counted_, absent_;
   CounterSource* counter_source_ = nullptr;
-  // Relaxed, as the two below.
+  // Relaxed, like the two below.
   std::atomic<bool> shapes_{false}, engine_{false}, ring_{false}, crash_trace_{false};
-  // Relaxed, both: a thread that sees a new session late still writes to the one before.
+  // Both relaxed: a thread that sees a new session late still writes to the previous one.
   std::atomic<uint32_t> session_{0};
   std::atomic<int64_t> chunks_left_{0};
 };

@@ -1,4 +1,4 @@
-// Columns of text, for the tables of profiles.
+// Aligns text in columns, for the tables of profiles and of their comparison.
 #ifndef OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 #define OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
@@ -18,7 +18,8 @@ inline std::string Microseconds(double ns) {
   return text;
 }
 
-// Columns as wide as their widest entries; the first `texts` begin on the left.
+// Returns the lines with each column as wide as its widest entry. The first `texts` columns are
+// aligned on the left, the others on the right.
 inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)

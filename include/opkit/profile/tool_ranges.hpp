@@ -1,6 +1,6 @@
-// ToolRanges: spans told, as they begin and end, to a tool that watches the process from outside:
-// NVIDIA's by NVTX, Intel's by ITT. Neither library is linked: the tool names its own in the
-// environment of what it starts.
+// ToolRanges: reports spans, as they begin and end, to a tool outside of the process: NVIDIA's by
+// NVTX, Intel's by ITT. Neither library is linked: a tool names its own in the environment of the
+// process that it starts.
 #ifndef OPKIT_PROFILE_TOOL_RANGES_HPP_
 #define OPKIT_PROFILE_TOOL_RANGES_HPP_
 
@@ -11,15 +11,16 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Ranges nest on each thread. A tool's object lives as long as the process. Thread-safe.
+// A tool that receives ranges, which nest on each thread. The object lives as long as the process.
+// Thread-safe.
 class ToolRanges {
  public:
-  // The tools that watch this process, loaded at the first call, each once; null where none does.
-  // A library that cannot be loaded is reported to stderr.
+  // Returns the tools that watch this process, loaded once, at the first call; null if there are
+  // none. Reports a library that cannot be loaded on stderr.
   static const ToolRanges* OfProcess();
-  // The tool whose library this is. NVTX: what NVTX_INJECTION64_PATH names, with the symbol
-  // InitializeInjectionNvtx2; ITT: what INTEL_LIBITTNOTIFY64 names, with __itt_api_init or the
-  // functions themselves. Error (kNotFound) that says what is missing.
+  // Loads a tool from its library. NVTX_INJECTION64_PATH names the library of NVTX, which has the
+  // symbol InitializeInjectionNvtx2. INTEL_LIBITTNOTIFY64 names the library of ITT, which has
+  // __itt_api_init or the functions themselves. Throws kNotFound with the name of what is missing.
   static const ToolRanges* LoadNvtx(const std::string& library);
   static const ToolRanges* LoadItt(const std::string& library);
 

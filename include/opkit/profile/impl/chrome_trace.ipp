@@ -13,6 +13,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Writes the events of one profile to a file, in blocks of about kBlock bytes.
 class ChromeTrace {
  public:
   ChromeTrace(const Profile& profile, OutputFile& file)
@@ -30,7 +31,7 @@ class ChromeTrace {
         },
         [](const ProfileSpan&, int64_t) {});
     for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // JSON has no such number, viewers no null
+      if (!__builtin_isfinite(counter.value)) continue;  // not in JSON; viewers reject null
       Begin("C", InternedName(counter.name), counter.time);
       out_ += R"(,"args":{"value":)";
       AppendNumber(out_, counter.value);
@@ -127,7 +128,7 @@ class ChromeTrace {
     AppendInteger(out_, span.id);
     out_ += "}}";
   }
-  // One end of the arrow that has the invocation's id.
+  // Appends one end of the arrow that has the invocation's id.
   void Flow(const ProfileSpan& span, const char* end) {
     out_ += R"(,"bind_id":)";
     AppendInteger(out_, span.id);
@@ -135,7 +136,7 @@ class ChromeTrace {
     out_ += end;
     out_ += R"(":true)";
   }
-  // One of two events that belong together by the invocation's id.
+  // Writes one of the two events that the invocation's id connects.
   void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
                     int64_t time) {
     BeginEscaped(phase, name, time);
@@ -178,7 +179,7 @@ class ChromeTrace {
     out_ += DomainOf(span);
     out_ += '"';
   }
-  // Escaped and in quotes; spans share few names.
+  // Returns the displayed name, escaped and in quotes. Cached, since spans share few names.
   const std::string& NameOf(const ProfileSpan& span) {
     std::string& name = names_.Of(span);
     if (name.empty()) AppendJsonString(name, DisplayName(span));

@@ -1,4 +1,4 @@
-// The counters of Linux.
+// Implements the counters of Linux, by perf_event_open(2).
 #ifndef OPKIT_PROFILE_IMPL_COUNTERS_IPP_
 #define OPKIT_PROFILE_IMPL_COUNTERS_IPP_
 
@@ -14,7 +14,7 @@ namespace detail {
 
 struct PerfEvent {
   const char* name;
-  uint32_t type;  // of perf_event_open(2), as config
+  uint32_t type;  // type and config of perf_event_attr
   uint64_t config;
 };
 inline constexpr uint32_t kPerfHardware = 0, kPerfSoftware = 1;
@@ -35,8 +35,8 @@ inline const PerfEvent& PerfEventNamed(const std::string& name) {
   Throw(ErrorCode::kInvalidArgument, "there is no counter '", name, "'", SuggestName(name, known));
 }
 
-// One descriptor for each counter that is there: a group, which one call could read, would count
-// nothing where the processor cannot count all of it at once.
+// Counters with one descriptor each. A group of them could be read by one call, but would count
+// nothing if the processor cannot count all of its members at once.
 class PerfThreadCounters final : public ThreadCounters {
  public:
   PerfThreadCounters(const std::vector<std::string>& names, std::vector<std::string>* absent) {
@@ -57,7 +57,7 @@ class PerfThreadCounters final : public ThreadCounters {
   }
 
  private:
-  std::vector<int> files_;  // negative for one that is absent
+  std::vector<int> files_;  // negative for an absent counter
 };
 
 }  // namespace detail

@@ -20,23 +20,25 @@ namespace detail {
 
 struct FatalSignal {
   int number;
-  bool is_fault;  // of the program; else the process is asked to end
+  bool is_fault;  // true for a fault of the program, false for a request to end
 };
 inline constexpr FatalSignal kFatalSignals[] = {
     {SIGSEGV, true},  {SIGBUS, true},   {SIGILL, true},   {SIGFPE, true},   {SIGABRT, true},
     {SIGTRAP, true},  {SIGSYS, true},   {SIGINT, false},  {SIGTERM, false}, {SIGHUP, false},
     {SIGQUIT, false}, {SIGPIPE, false}, {SIGALRM, false}, {SIGXCPU, false}};
 
-// What the handler and one writing thread share. Never destroyed: handlers may wait in it.
+// State that the handler shares with one writing thread. Never destroyed: handlers may still wait
+// in it.
 struct CrashWriter {
   std::string path;
   const pid_t process = getpid();
   Parker crashed, written;
-  std::atomic<int64_t> thread{0};    // relaxed: compared on that thread alone
+  std::atomic<int64_t> thread{0};    // relaxed: only that thread finds its own id in it
   std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
 };
+// The current writer, and the signals' actions from before Arm.
 struct CrashState {
-  // Release and acquire: a handler finds it made.
+  // Release store and acquire load: a handler sees the complete object.
   std::atomic<CrashWriter*> writer{nullptr};
   struct sigaction before[std::size(kFatalSignals)] = {};
   bool armed = false;
@@ -54,9 +56,9 @@ inline void* WriteCrashTrace(void* argument) {
   try {
     Recorder& recorder = Recorder::Get();
     const bool records = recorder.is_running();
-    recorder.Pause();  // other threads add nothing to the trace
+    recorder.Pause();  // so that other threads add nothing to the trace
     const std::string path = WriteProfileFile(recorder.Read(), writer.path);
-    if (records) recorder.Resume();  // a handler of the program may let it go on
+    if (records) recorder.Resume();  // the program's own handler may let the process continue
     std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", path.c_str());
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
@@ -65,7 +67,7 @@ inline void* WriteCrashTrace(void* argument) {
   return nullptr;
 }
 
-// Calls nothing but what a signal handler may.
+// Handles a fatal signal. Calls only functions that a signal handler may call.
 inline void HandleCrash(int signal, siginfo_t* info, void*) {
   constexpr int64_t kLongestNs = 10'000'000'000;
   const int error = errno;
@@ -76,11 +78,11 @@ inline void HandleCrash(int signal, siginfo_t* info, void*) {
     if (!writer->crashes.exchange(true, std::memory_order_relaxed))
       Parker::Wake(writer->crashed.Set());
     if (writer->written.Wait(MonotonicNs() + kLongestNs))
-      Parker::Wake(writer->written.Set());  // the next thread that waits here
+      Parker::Wake(writer->written.Set());  // wakes the next thread that waits here
   }
   for (size_t i = 0; i < std::size(kFatalSignals); ++i)
     if (kFatalSignals[i].number == signal) sigaction(signal, &state.before[i], nullptr);
-  // Comes when the handler has returned, as the signal that it was.
+  // Sends the same signal again; it arrives when this handler has returned.
   if (syscall(SYS_rt_tgsigqueueinfo, getpid(), CurrentThreadId(), signal, info) != 0) raise(signal);
   errno = error;
 }
@@ -89,14 +91,15 @@ inline bool IsOfCrashTrace(const struct sigaction& action) {
   return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == &HandleCrash;
 }
 
-// A writing thread that has not written yet.
+// Returns a writer whose thread has not written yet, and starts one if needed.
 inline CrashWriter& WaitingCrashWriter() {
   CrashState& state = Crash();
-  if (CrashWriter* const made = state.writer.load(std::memory_order_relaxed);  // by this thread
+  // Relaxed: this thread has stored the pointer.
+  if (CrashWriter* const made = state.writer.load(std::memory_order_relaxed);
       made && made->process == getpid() && !made->crashes.load(std::memory_order_relaxed))
     return *made;
   auto writer = std::make_unique<CrashWriter>();
-  // Blocked: a signal for the process is not to come to the thread that its handler waits for.
+  // Block all signals in the new thread: it must not run the handler, which waits for it.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -122,7 +125,7 @@ OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
   for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
     struct sigaction now = {};
     sigaction(kFatalSignals[i].number, nullptr, &now);
-    if (IsOfCrashTrace(now)) continue;  // in a child of a process that has armed
+    if (IsOfCrashTrace(now)) continue;  // inherited by the child of an armed process
     state.before[i] = now;
     if (!kFatalSignals[i].is_fault && ((now.sa_flags & SA_SIGINFO) || now.sa_handler != SIG_DFL))
       continue;

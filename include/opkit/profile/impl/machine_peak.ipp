@@ -18,8 +18,9 @@ namespace detail {
 #define OPKIT_PEAK_TARGET(name)
 #endif
 
-// Enough chains for two units with a latency of four or five cycles, and few enough for sixteen
-// registers. Returns the operations of a step.
+// Defines a function that runs `steps` rounds of multiply-adds and returns its number of
+// operations. Ten chains are enough for two units with a latency of four or five cycles, and few
+// enough for sixteen registers.
 #define OPKIT_PEAK_LOOP(name, bytes, features)                                   \
   OPKIT_PEAK_TARGET(features) inline double name(int64_t steps, float* result) { \
     typedef float Vector __attribute__((vector_size(bytes)));                    \
@@ -48,7 +49,8 @@ inline auto MultiplyAddOfMachine() {
   return &MultiplyAddPlain;
 }
 
-// The largest rate of `amount(...)` in rounds of work(): amounts per second.
+// Calls work() `rounds` times and returns the largest rate per second of the amounts that it
+// returns.
 template <class Work>
 double LargestRate(int rounds, Work work) {
   double largest = 0;
@@ -63,7 +65,7 @@ double LargestRate(int rounds, Work work) {
 
 inline MachineRates PeakOfThread() {
   constexpr int64_t kSteps = 200'000;
-  constexpr int64_t kFloats = int64_t{8} << 20;  // 32 MiB each
+  constexpr int64_t kFloats = int64_t{8} << 20;  // 32 MiB for each array
   MachineRates rates;
   float sink = 0;
   const auto multiply_add = MultiplyAddOfMachine();
@@ -79,7 +81,7 @@ inline MachineRates PeakOfThread() {
   return rates;
 }
 
-// Measures in a thread of its own, or in the caller's where none can be made.
+// Measures on a thread of its own, or on the caller's if no thread can be started.
 class PeakThread {
  public:
   void Start() { started_ = pthread_create(&thread_, nullptr, &Run, this) == 0; }

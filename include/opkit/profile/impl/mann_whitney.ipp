@@ -1,4 +1,4 @@
-// Ranks, and the distribution of U.
+// Computes ranks, and the distribution of U.
 #ifndef OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
 #define OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
 
@@ -11,9 +11,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The probability of a U of at most `limit` where all orders of a + b numbers are equally likely.
-// Their counts are the coefficients of the Gaussian binomial, the product over i from 1 to a of
-// (1 - x^(b + i)) / (1 - x^i); for a + b <= 50 they and their sum are exact in a double.
+// Returns the probability that U is at most `limit` if all orders of a + b numbers are equally
+// likely. The numbers of orders by U are the coefficients of the Gaussian binomial: the product
+// over i from 1 to a of (1 - x^(b + i)) / (1 - x^i). For a + b <= 50 they and their sum are exact
+// in a double.
 inline double ProbabilityOfU(size_t a, size_t b, double limit) {
   std::vector<double> counts(a * b + 1);
   counts[0] = 1;

@@ -15,7 +15,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One message of a protocol buffer: the wire types varint, fixed64 and length-delimited.
+// Builds one message of a protocol buffer, with the wire types varint, fixed64 and
+// length-delimited.
 class ProtoMessage {
  public:
   ProtoMessage& Number(int field, uint64_t value) {
@@ -48,6 +49,7 @@ class ProtoMessage {
   std::string bytes_;
 };
 
+// Writes the packets of one profile to a file, in blocks of about kBlock bytes.
 class PerfettoTrace {
  public:
   PerfettoTrace(const Profile& profile, OutputFile& file)
@@ -73,14 +75,14 @@ class PerfettoTrace {
 
  private:
   enum Type : uint64_t { kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4 };
-  // Packets of one writer, in order of their times: names and the last time are its own.
+  // A sequence of packets in order of time, with its own interned names and last time.
   struct Sequence {
     uint64_t id;
     int64_t time = 0;
     std::map<std::string, uint64_t> names = {}, categories = {};
   };
   static constexpr uint64_t kProcess = 1;
-  static constexpr uint64_t kClock = 64;  // the first of those that a sequence may define
+  static constexpr uint64_t kClock = 64;  // the first clock id that a sequence may define
   static constexpr size_t kBlock = 1 << 20;
 
   static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
@@ -99,8 +101,8 @@ class PerfettoTrace {
     if (out_.bytes().size() > kBlock) Flush();
   }
   void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
-  // What a reader must know before the sequence's first event: its clock counts ns from the event
-  // before, and its events are on `track` unless they say otherwise.
+  // Writes what a reader needs before the sequence's first event: a clock that counts ns from the
+  // event before, and `track` as the track of events that name no other.
   Sequence BeginSequence(uint64_t track) {
     Sequence sequence{++sequences_};
     ProtoMessage clock, boot, snapshot, defaults;
@@ -120,7 +122,8 @@ class PerfettoTrace {
       interned.Message(field, ProtoMessage().Number(1, found->second).Text(2, Utf8(text)));
     return found->second;
   }
-  // `event` has all but its type, name and category; those of an end are those of its begin.
+  // Writes an event. `event` holds all members except type, name and category. An end has neither
+  // name nor category: those of its begin count.
   void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
              const char* category, ProtoMessage event = {}) {
     ProtoMessage interned;
@@ -220,7 +223,7 @@ class PerfettoTrace {
             ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
     }
   }
-  // Markers, and the pushes that arrows begin at.
+  // Writes the markers, and the pushes at which arrows begin.
   void WriteInstants() {
     struct Instant {
       int64_t time;

@@ -1,4 +1,4 @@
-// The comparison of two recordings.
+// Compares two recordings.
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
 
@@ -19,7 +19,8 @@ OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by
   std::map<std::string, std::vector<double>> times;
   detail::PerName<std::vector<double>*> known;
   for (const ProfileSpan& span : profile.spans) {
-    // A part of a task is its run; parts of other invocations are in their own span.
+    // An adopted span of a task is its run. Other adopted spans are parts of a run that has its own
+    // span.
     if (span.open || (span.adopted && span.kind != InvocationKind::kTask)) continue;
     const uint32_t node = by_node ? span.node : 0;
     std::vector<double>*& list = known.Of(span, node);
@@ -59,7 +60,8 @@ inline const char* VerdictText(ProfileDiffRow::Verdict verdict) {
   }
 }
 
-// Each p times the number of those that are not smaller, and no smaller than the p before it.
+// Multiplies each p by the number of rows whose p is not smaller, and raises it to the corrected p
+// before it (Holm 1979). At most 1.
 inline void CorrectForComparisons(std::vector<ProfileDiffRow*> rows) {
   std::sort(rows.begin(), rows.end(),
             [](const ProfileDiffRow* a, const ProfileDiffRow* b) { return a->p < b->p; });

@@ -1,4 +1,4 @@
-// The choice of a writer by a file's name.
+// Chooses the writer of a profile by the file's name.
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
 

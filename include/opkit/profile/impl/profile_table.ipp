@@ -17,7 +17,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The nearest-rank percentile of times in ascending order.
+// Returns the nearest-rank percentile of times in ascending order.
 inline int64_t Percentile(const std::vector<int64_t>& times, int percent) {
   const size_t rank = (times.size() * Index(percent) + 99) / 100;
   return times[rank == 0 ? 0 : rank - 1];
@@ -49,11 +49,12 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
     return *found;
   };
   std::map<std::string_view, ProfileDomainRow> domains;
-  std::map<uint64_t, Sums*> of_invocation;  // where allocations are to be told of
+  std::map<uint64_t, Sums*> of_invocation;  // for allocations and counts, which name an invocation
   detail::WalkSpans(
       profile,
       [&](const ProfileSpan& span) {
-        // A part of a task is its run; parts of other invocations are in their own span.
+        // An adopted span of a task is its run. Other adopted spans are parts of a run that has its
+        // own span.
         if (span.adopted && span.kind != InvocationKind::kTask) return;
         Sums& sum = sums_of(span);
         sum.times.push_back(RunTime(span));
@@ -65,8 +66,8 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
       [](const ProfileSpan&, int64_t, int64_t) {},
       [&](const ProfileSpan& span, int64_t self) {
         domains[DomainOf(span)].self += self;
-        // Other threads' parts of a run are in its total. Those of a custom operator are its user
-        // code, which has a row.
+        // Adopted spans of other invocations are in the run's total already. Those of a custom
+        // operator are its user code, which has a row of its own.
         if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
             span.kind == InvocationKind::kTask)
           sums_of(span).row.self += self;
@@ -142,14 +143,14 @@ OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
 }
 
 namespace detail {
-// A number of so many per second from one per ns: "12.3"; "" for 0.
+// Formats amount / ns, the rate in units of 10^9 per second: "12.3"; "" for 0.
 inline std::string Rate(uint64_t amount, int64_t ns) {
   if (amount == 0 || ns <= 0) return {};
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", static_cast<double>(amount) / static_cast<double>(ns));
   return text;
 }
-// "12%"; "" for 0.
+// Formats a share: "12%"; "" for 0.
 inline std::string Percent(double share) {
   if (share == 0) return {};
   char text[32];

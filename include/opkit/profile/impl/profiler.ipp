@@ -1,4 +1,5 @@
-// The profiler's functions, which the recorder and the writers do.
+// Forwards the profiler's functions to the recorder and the writers, and runs the session of
+// OPKIT_PROFILE.
 #ifndef OPKIT_PROFILE_IMPL_PROFILER_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILER_IPP_
 
@@ -19,17 +20,18 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The session that OPKIT_PROFILE asks for: from the start of the process to its end, or until the
-// program begins one of its own.
+// The session of the environment variable OPKIT_PROFILE: from the start of the process to its end,
+// or until the program begins a session of its own.
 class EnvironmentSession {
  public:
   static EnvironmentSession& Get() {
-    // Not on the heap, since a library that is unmapped has one too, and never destroyed.
+    // In static memory: on the heap, the object of a library would leak when the library is
+    // unmapped. Never destroyed.
     alignas(EnvironmentSession) static char room[sizeof(EnvironmentSession)];
     static auto* session = new (room) EnvironmentSession;
     return *session;
   }
-  // Records, where the environment asks for it; once.
+  // Starts the session if the environment variable names a file; at most once.
   bool Begin() {
     const char* const asked = std::getenv("OPKIT_PROFILE");
     if (!asked || !*asked) return false;
@@ -39,7 +41,7 @@ class EnvironmentSession {
       path_.replace(at, 2, StrCat(process_));
     try {
       Profiler::Start({.crash_trace = path_});
-    } catch (const std::exception& error) {  // a static initialiser of the program records already
+    } catch (const std::exception& error) {  // a static initialiser has begun a session
       std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
       return false;
     }
@@ -47,8 +49,8 @@ class EnvironmentSession {
     std::atexit([] { Get().End(); });
     return true;
   }
-  // Ends the session and writes its trace, unless that is done. Returns the file's name, which is
-  // empty where nothing was written. A forked child leaves its parent's file alone.
+  // Ends the session and writes its trace, unless that is done. Returns the written file's name, or
+  // an empty string if nothing was written. A forked child does not write the file of its parent.
   std::string End() noexcept {
     if (!unwritten_.exchange(false) || process_ != getpid()) return {};
     Profiler::Stop();

@@ -1,4 +1,4 @@
-// The recorder's threads, chunks and sessions.
+// Records on each thread, manages chunks and sessions, and decodes the records.
 #ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
 #define OPKIT_PROFILE_IMPL_RECORDER_IPP_
 
@@ -67,11 +67,11 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
   if (recorder.TakeChunk())
     chunk.reset(new (std::nothrow) ProfileChunk);
   else if (recorder.is_ring())
-    chunk = recorder.TakeChunkOfEnded();  // those of other threads may be written now
+    chunk = recorder.TakeChunkOfEnded();  // a running thread may be writing to its chunks
   const bool makes_room = !chunk && recorder.is_ring() && !chunks_.empty();
   if (!chunk && !makes_room) return false;
   MutexLock lock(mutex_);
-  uint32_t kept = 0;  // the records of open spans in the chunk that makes room, and their names
+  uint32_t kept = 0;  // records of open spans, with their names, that stay in the reused chunk
   if (makes_room) {
     std::rotate(chunks_.begin(), chunks_.begin() + 1, chunks_.end());
     const std::span<ProfileRecord> records = chunks_.back()->records;
@@ -80,17 +80,17 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
           open && open >= records.data() && open < records.data() + records.size()) {
         const ProfileRecord* from = open;
         while (from > records.data() && from[-1].type == ProfileRecord::Type::kText) --from;
-        // They stand there or further on: the outermost began first.
+        // `from` never points before `kept`: records and open_ are both in order of begin.
         for (; from <= open; ++from) records[kept++] = *from;
         open_[i] = &records[kept - 1];
       }
-    // Relaxed: this thread has written it.
+    // Relaxed: this thread has stored the count.
     CountDropped(chunks_.back()->count.load(std::memory_order_relaxed) - kept);
   } else {
     chunks_.push_back(std::move(chunk));
   }
   chunk_ = chunks_.back().get();
-  // Relaxed: the mutex orders it.
+  // Relaxed: the mutex orders the store.
   chunk_->count.store(kept, std::memory_order_relaxed);
   count_ = kept;
   return true;
@@ -108,9 +108,11 @@ OPKIT_INLINE ProfileRecord* ThreadProfile::NewNamedRecord(std::string_view text)
   return &chunk_->records[count_++];
 }
 
-// The profile of the calling thread, until its thread-local objects are destroyed.
+// The calling thread's profile; null before its first record and after the destruction of its
+// thread-local objects.
 inline constinit thread_local ThreadProfile* t_profile = nullptr;
 inline constinit thread_local bool t_profile_ended = false;
+// Ends the calling thread's profile when the thread ends.
 struct ThreadProfileEnd {
   ~ThreadProfileEnd() {
     t_profile_ended = true;
@@ -130,7 +132,8 @@ OPKIT_INLINE Recorder& Recorder::Get() {
   return *recorder;
 }
 
-// The closest of some readings of both clocks: between two of one the thread may lose its core.
+// Reads both clocks several times and returns the closest pair: the thread may lose its core
+// between two reads.
 OPKIT_INLINE Recorder::Instant Recorder::Instant::Now() {
   Instant best{0, 0};
   uint64_t closest = UINT64_MAX;
@@ -188,7 +191,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
 }
 
 OPKIT_INLINE void Recorder::Install(bool on) {
-  // Release: a thread that has seen a sink by other means than these pointers finds it made.
+  // Release: a thread that loads the sink with acquire sees the recorder complete.
   g_span_sink.store(on ? this : nullptr, std::memory_order_release);
   g_memory_sink.store(on && memory_ ? this : nullptr, std::memory_order_release);
 }
@@ -225,7 +228,7 @@ OPKIT_INLINE bool Recorder::TakeChunk() {
 
 OPKIT_INLINE std::unique_ptr<ProfileChunk> Recorder::TakeChunkOfEnded() {
   MutexLock lock(mutex_);
-  // Those that began first come first.
+  // Threads are in the order in which they began to record.
   const auto found = std::ranges::find_if(threads_, [&](ThreadProfile* thread) {
     return thread->ended_ && thread->session_ == session_.load(std::memory_order_relaxed);
   });
@@ -314,7 +317,7 @@ OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation&
   span.name = names.name;
   span.custom = now.custom;
   span.adopted = adopted;
-  const bool is_part = names.name == 0 && now.custom == 0;  // its name is on another thread
+  const bool is_part = names.name == 0 && now.custom == 0;  // another thread recorded its name
   tools.Push(!names.text.empty() ? std::string(names.text)
              : is_part           ? "(part)"
                                  : DisplayName(span));
@@ -438,7 +441,7 @@ OPKIT_INLINE Profile Recorder::Read() {
   Profile profile;
   if (session == 0) return profile;
   Instant now = Instant::Now();
-  constexpr int64_t kEnoughNs = 10'000'000;  // for a rate that is right to 10^-4
+  constexpr int64_t kEnoughNs = 10'000'000;  // for a rate with an error below 10^-4
   while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
   const double ns_per_tick =
       static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
@@ -448,7 +451,7 @@ OPKIT_INLINE Profile Recorder::Read() {
   };
   profile.duration = time(stopped_ != 0 ? stopped_ : now.ticks);
 
-  struct Known {  // about the invocation of an id, in one record
+  struct Known {  // facts about the invocation `id`, from one record
     uint64_t id;
     SpanNames names = {};
     int64_t pushed = -1, completed = -1;
@@ -459,7 +462,7 @@ OPKIT_INLINE Profile Recorder::Read() {
   std::vector<Known> known;
   std::map<uint64_t, ProfileCounts> counts;
   int64_t records = 0;
-  std::string text;  // the name of the record that comes next
+  std::string text;  // name of the next record
   const auto name_of = [&](const ProfileRecord& record) {
     if (text.empty()) return record.name;
     const uint32_t name = InternName(text);
@@ -487,7 +490,7 @@ OPKIT_INLINE Profile Recorder::Read() {
     const int index = static_cast<int>(profile.threads.size());
     profile.threads.push_back(thread->thread_);
     profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
-    std::vector<size_t> open;  // their spans
+    std::vector<size_t> open;  // indices in profile.spans of the thread's open spans
     uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
@@ -506,7 +509,7 @@ OPKIT_INLINE Profile Recorder::Read() {
             known.push_back({.id = record.id, .completed = time(record.begin)});
             break;
           case ProfileRecord::Type::kOnDevice: {
-            // Nothing ran before the session, though the two clocks are compared with some error.
+            // Not before the session, since the comparison of the two clocks has some error.
             const int64_t from =
                 (std::max)(static_cast<int64_t>(record.begin) - start_.ns, int64_t{0});
             known.push_back({.id = record.id,
@@ -589,7 +592,7 @@ OPKIT_INLINE Profile Recorder::Read() {
         if (!span.adopted && fact->work.shapes != 0) span.work = fact->work;
       }
     }
-  std::map<uint32_t, uint32_t> counters;  // by allocator
+  std::map<uint32_t, uint32_t> counters;  // counter's name by allocator's name
   for (const ProfileAllocation& one : profile.allocations) {
     uint32_t& counter = counters[one.allocator];
     if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
@@ -602,8 +605,8 @@ OPKIT_INLINE Profile Recorder::Read() {
   return profile;
 }
 
-// The child's one thread begins without what its parent has recorded; its parent's threads do not
-// exist here.
+// Resets the recorder in the child of a fork: its one thread begins without the parent's records,
+// and the parent's other threads do not exist.
 OPKIT_INLINE void Recorder::ResetAfterFork() {
   mutex_.ResetAfterFork();
   counters_mutex_.ResetAfterFork();

@@ -1,4 +1,4 @@
-// The writer of reports, if there is one.
+// Calls the writer of reports, if the program has one.
 #ifndef OPKIT_PROFILE_IMPL_REPORT_IPP_
 #define OPKIT_PROFILE_IMPL_REPORT_IPP_
 

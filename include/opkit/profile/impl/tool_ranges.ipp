@@ -1,4 +1,4 @@
-// The two protocols by which tools offer their functions to a process.
+// Implements the two protocols by which tools offer their functions to a process.
 #ifndef OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
 #define OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
 
@@ -23,8 +23,8 @@ Function ToolSymbol(void* handle, const char* name) {
   return reinterpret_cast<Function>(dlsym(handle, name));
 }
 
-// NVTX 3: the library's initialiser asks for tables of pointers by number and fills in its own
-// functions (nvtxTypes.h of the CUDA toolkit has the numbers).
+// A tool of NVTX 3: its library's initialiser requests tables of pointers by number and fills in
+// its own functions (nvtxTypes.h of the CUDA toolkit lists the numbers).
 class NvtxRanges final : public ToolRanges {
  public:
   explicit NvtxRanges(const std::string& library) {
@@ -50,7 +50,7 @@ class NvtxRanges final : public ToolRanges {
   using Function = void (*)();
   using Push_ = int(const char*);
   using Pop_ = int();
-  // Of the core module, whose table ends with a null.
+  // Numbers of the core module, whose table ends with a null.
   static constexpr int kCore = 1, kRangePushA = 9, kRangePop = 11, kFunctions = 16;
   static constexpr uint32_t kCallbacks = 1;
   struct Callbacks {
@@ -58,7 +58,7 @@ class NvtxRanges final : public ToolRanges {
     int (*get_module_table)(int module, Function*** table, unsigned* size);
   };
 
-  // The protocol's functions have no place for an object.
+  // The object that is being loaded: the protocol's callbacks cannot carry a pointer to it.
   static NvtxRanges*& Loading() {
     static NvtxRanges* loading = nullptr;
     return loading;
@@ -80,8 +80,9 @@ class NvtxRanges final : public ToolRanges {
   Pop_* pop_ = nullptr;
 };
 
-// ITT API 3: a collector is given a description of the process's functions, whose pointers it fills
-// in, or (older ones) has them under their names (ittnotify_config.h of Intel's ittapi).
+// A tool of ITT API 3: the collector receives a description of the process's functions and fills in
+// their pointers. Older collectors export the functions by name (ittnotify_config.h of Intel's
+// ittapi).
 class IttRanges final : public ToolRanges {
  public:
   explicit IttRanges(const std::string& library) {
@@ -105,6 +106,7 @@ class IttRanges final : public ToolRanges {
   void Pop() const override { reinterpret_cast<void (*)(const Domain*)>(task_end_)(domain_); }
 
  private:
+  // Id to Process have the layout of the protocol's structs in ittnotify_config.h.
   struct Id {
     unsigned long long words[3] = {};
   };
@@ -151,7 +153,7 @@ class IttRanges final : public ToolRanges {
   };
   static constexpr int kAllGroups = -1, kStructure = 1 << 12;
 
-  // A tool keeps the handles that it is given.
+  // Returns the tool's handle for a name. Handles are kept, since a tool keeps their pointers.
   Handle* HandleOf(const std::string& name) const {
     MutexLock lock(mutex_);
     const auto [place, is_new] = handles_.try_emplace(name);
@@ -164,6 +166,7 @@ class IttRanges final : public ToolRanges {
     return place->second.made ? place->second.made : &place->second.own;
   }
 
+  // A name's handle: `made` by the tool, or `own` if the tool makes none.
   struct Known {
     Handle own;
     Handle* made = nullptr;
