@@ -1,5 +1,5 @@
-// The writer of reports: with this header in one file of a program, Profiler::WriteReport and
-// WriteReport make a page of a profile, with a timeline, its counters and markers, and the table.
+// WriteHtmlReport: the writer behind WriteReport and Profiler::WriteReport. Include this header in
+// one file of a program. The page has a timeline with counters and markers, and the table.
 //
 //   #include "opkit/report/report.hpp"
 //   Profiler::WriteReport("report.html");
@@ -11,8 +11,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One HTML file that needs nothing but a browser. It holds each span in some 25 bytes; for millions
-// of them WritePerfettoTrace is the better choice. Bytes of a name that are no UTF-8 become U+FFFD.
+// Writes one HTML file that needs nothing but a browser. Each span takes about 25 bytes; for
+// millions of spans WritePerfettoTrace is the better choice. Bytes of a name that are not UTF-8
+// become U+FFFD. Throws kFailedPrecondition if the file cannot be written.
 void WriteHtmlReport(const Profile& profile, const std::string& path,
                      const ProfileTableOptions& table, const RunReport& run);
 

@@ -1,4 +1,4 @@
-// The writer of reports: the page, with the profile as JSON in it.
+// Writes the page of a report, with the profile as JSON in it.
 #ifndef OPKIT_REPORT_IMPL_REPORT_IPP_
 #define OPKIT_REPORT_IMPL_REPORT_IPP_
 
@@ -20,10 +20,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What the page shows of a profile, as JSON: texts once, each fact of all spans as a list of
-// integers (a column), times and ids as differences from the entry before. What few spans have is a
-// list of entries that follow each other, each of which begins with its distance to the span of the
-// entry before. All times are ns.
+// Converts a profile to the JSON that the page reads. Each text is stored once, as are facts of all
+// spans: a list of integers (a column) for each fact, with times and ids as differences from the
+// entry before. A fact of only some spans is a list of entries, each of which begins with its
+// distance from the span of the entry before. All times are ns.
 class ReportData {
  public:
   ReportData(const Profile& profile, const ProfileTableOptions& table, const RunReport& run)
@@ -48,7 +48,8 @@ class ReportData {
     AppendNumber(out_, table_.peak.bytes);
     out_ += '}';
     out_ += ",\"texts\":[" + texts_ + "]}";
-    // The page's parser of HTML looks for no end of a script behind a `<` that is not there.
+    // Escape each `<`: otherwise the browser's HTML parser could find an end of the script in the
+    // data.
     std::string safe;
     safe.reserve(out_.size());
     for (const char c : out_) c == '<' ? safe += "\\u003c" : safe += c;
@@ -56,13 +57,14 @@ class ReportData {
   }
 
  private:
-  // A span, or a time in which the own code of a custom operator ran, in order of begin.
+  // One bar of the timeline: a span, or a time in which a custom operator's own code ran. Sorted by
+  // begin within each thread.
   struct Bar {
     const ProfileSpan* span;
     int64_t begin, end;
     int64_t depth;
     bool user_code;
-    int64_t owner;  // of user code: the operator's bar
+    int64_t owner;  // index of the operator's bar if user_code, else -1
   };
 
   void FindBars() {
@@ -102,7 +104,7 @@ class ReportData {
     Column("id", bars_,
            [&](const Bar& one) { return since(id, static_cast<int64_t>(one.span->id)); });
     Column("node", bars_, [&](const Bar& one) { return TextOf(one.span->node); });
-    // How many bars before it the parent's is: 0 where there is none.
+    // The distance from the parent's bar to this one; 0 for no parent.
     Column("parent", bars_, [&](const Bar& one) {
       ++bar;
       const int64_t parent = ParentOf(one);
@@ -165,8 +167,8 @@ class ReportData {
            [](const ProfileMarker& marker) { return static_cast<int>(marker.frame); });
   }
 
-  // A node is [name, ready, begin, end, is critical, the nodes that it waits for], a buffer
-  // [name, owner, bytes, begin, end].
+  // Appends the run. A node is [name, ready, begin, end, is critical, the nodes that it waits for];
+  // a buffer is [name, owner, bytes, begin, end].
   void AppendRun() {
     out_ += StrCat(",\"run\":{\"begin\":", run_.begin, ",\"end\":", run_.end,
                    ",\"arena\":", run_.arena_bytes, ",\"nodes\":[");
@@ -200,7 +202,8 @@ class ReportData {
     for (const auto& item : list) Append(value(item));
     out_ += ']';
   }
-  // Of the bars that have the fact: the distance to the bar before, and what `append` appends.
+  // Appends an entry for each bar with has(bar): its distance from the bar of the entry before, and
+  // what append(bar) appends.
   template <class Has, class F>
   void Entries(const char* name, Has has, F append) {
     out_ += StrCat(",\"", name, "\":[");
@@ -219,18 +222,19 @@ class ReportData {
         [&](const Bar& bar) { append(*bar.span); });
   }
 
-  // A part of an invocation that began elsewhere is a child of that.
+  // Returns the bar of the parent, -1 for none. The parent of an adopted span is the bar where its
+  // invocation began.
   int64_t ParentOf(const Bar& bar) const {
     if (bar.user_code) return bar.owner;
     const int64_t own = bar.span->adopted ? BarOf(bar.span->id) : -1;
     return own >= 0 ? own : BarOf(bar.span->parent);
   }
-  // -1 for none.
+  // Returns the bar of the invocation's own span, -1 for none.
   int64_t BarOf(uint64_t id) const {
     const auto found = std::lower_bound(bar_of_.begin(), bar_of_.end(), std::pair(id, int64_t{0}));
     return found == bar_of_.end() || found->first != id ? -1 : found->second;
   }
-  // An index in names: {display name, domain} as texts.
+  // Returns the index in names_ of the pair {display name, domain}; both are indices of texts.
   int64_t NameOf(const Bar& bar) {
     int64_t& name = bar.user_code ? user_code_of_[bar.span->custom] : name_of_.Of(*bar.span);
     if (name == 0) {
@@ -247,7 +251,7 @@ class ReportData {
     if (text == 0) text = TextOf(InternedName(interned)) + 1;
     return text - 1;
   }
-  // An index in texts.
+  // Returns the index of the text in texts_, and adds it if it is new.
   int64_t TextOf(const std::string& text) {
     const auto [at, is_new] = text_of_.try_emplace(text, static_cast<int64_t>(text_of_.size()));
     if (is_new) texts_ += (texts_.empty() ? "" : ",") + Quoted(text);
@@ -263,10 +267,10 @@ class ReportData {
   const ProfileTableOptions& table_;
   const RunReport& run_;
   std::vector<Bar> bars_;
-  std::vector<std::pair<uint64_t, int64_t>> bar_of_;  // of an invocation's own span; by id
+  std::vector<std::pair<uint64_t, int64_t>> bar_of_;  // bars of own spans, sorted by id
   std::string out_, names_, texts_;
   int64_t name_count_ = 0;
-  PerName<int64_t> name_of_;  // indices and 1; 0: none yet
+  PerName<int64_t> name_of_;  // index in names_ plus 1; 0 for none yet
   std::map<uint32_t, int64_t> user_code_of_, text_of_interned_;
   std::map<std::string, int64_t> text_of_;
 };

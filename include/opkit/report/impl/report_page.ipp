@@ -1,4 +1,4 @@
-// The page of a report, but for its data and its script (report_script.ipp): HTML and CSS.
+// HTML and CSS of a report's page. Its data and scripts follow (report.ipp, report_script.ipp).
 #ifndef OPKIT_REPORT_IMPL_REPORT_PAGE_IPP_
 #define OPKIT_REPORT_IMPL_REPORT_PAGE_IPP_
 
@@ -7,7 +7,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The policy forbids the page every request.
+// The content security policy forbids every request of the page.
 inline constexpr char kReportHead[] = R"html(<!doctype html>
 <html lang="en">
 <head>

@@ -1,5 +1,5 @@
-// The script of what partitioners took: a table of subgraphs, and one of the reasons why nodes
-// stay.
+// Script that shows what partitioners took: a table of subgraphs, and a table of reasons why other
+// nodes stay.
 #ifndef OPKIT_REPORT_IMPL_REPORT_PARTITION_SCRIPT_IPP_
 #define OPKIT_REPORT_IMPL_REPORT_PARTITION_SCRIPT_IPP_
 
@@ -8,8 +8,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The last part of the page, whose other scripts' names it uses: where the program gave a text that
-// is no JSON, the rest of the page is there already.
+// Comes last in the page, after the scripts whose names it uses. If the program's partition text is
+// not JSON, only this script fails: the rest of the page is complete already.
 inline constexpr char kReportPartitionScript[] = R"html(<script>
 'use strict';
 const kMostListed = 20;

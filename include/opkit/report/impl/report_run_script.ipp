@@ -1,4 +1,4 @@
-// The script of a report's run: the graph coloured by time, and its memory over time.
+// Script that draws the run of a report: the graph coloured by time, and its memory over time.
 #ifndef OPKIT_REPORT_IMPL_REPORT_RUN_SCRIPT_IPP_
 #define OPKIT_REPORT_IMPL_REPORT_RUN_SCRIPT_IPP_
 
@@ -7,9 +7,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// It follows the page's script, whose names it uses. Layers are those of the longest path from the
-// first nodes; within a layer nodes go where their neighbours' middle is (barycentre heuristic:
-// Sugiyama, Tagawa, Toda 1981).
+// Follows the page's script, whose names it uses. A node's layer is the length of the longest path
+// to it from a first node. Within a layer, nodes are placed at the mean of their neighbours
+// (barycentre heuristic: Sugiyama, Tagawa, Toda 1981).
 inline constexpr char kReportRunScript[] = R"html(<script>
 'use strict';
 const kMostDrawn = 2000;

@@ -1,4 +1,4 @@
-// The script of a report's page: it decodes the data and draws them.
+// Main script of a report's page: decodes the data, draws the timeline and fills the tables.
 #ifndef OPKIT_REPORT_IMPL_REPORT_SCRIPT_IPP_
 #define OPKIT_REPORT_IMPL_REPORT_SCRIPT_IPP_
 
