@@ -1,5 +1,5 @@
-// How often this program has called operator new, for tests of what allocates nothing. Always 0
-// under ThreadSanitizer.
+// Counts this program's calls of operator new, for tests of code that must not allocate. Always 0
+// under ThreadSanitizer. Exactly one unit of the program includes count_allocations.hpp.
 #ifndef OPKIT_TESTS_SUPPORT_ALLOCATIONS_HPP_
 #define OPKIT_TESTS_SUPPORT_ALLOCATIONS_HPP_
 
@@ -7,8 +7,8 @@
 
 int64_t Allocations();
 
-// Runs until the threads and whatever else is made once exist: `quiet` runs on end allocate
-// nothing.
+// Calls run() until `quiet` calls in succession allocate nothing: threads and other objects that
+// are made once then exist. Gives up after 1000 calls.
 template <class F>
 void WarmUp(F&& run, int quiet = 20) {
   for (int i = 0, found = 0; i < 1000 && found < quiet; ++i) {
@@ -18,8 +18,8 @@ void WarmUp(F&& run, int quiet = 20) {
   }
 }
 
-// What `count` runs allocate, the least of a few batches: a thread, of this test or of an earlier
-// one, may start only now, once.
+// Returns what `count` calls allocate: the smallest of up to 20 batches, since a thread of this or
+// an earlier test may start during one of them.
 template <class F>
 int64_t AllocationsOf(F&& run, int count = 50) {
   int64_t least = -1;

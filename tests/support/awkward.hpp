@@ -1,4 +1,4 @@
-// Names and numbers at which writers of text go wrong.
+// Names and numbers on which writers of text often fail: invalid UTF-8, control characters, NaN.
 #ifndef OPKIT_TESTS_SUPPORT_AWKWARD_HPP_
 #define OPKIT_TESTS_SUPPORT_AWKWARD_HPP_
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 struct AwkwardName {
-  std::string bytes, utf8;  // `utf8`: with U+FFFD for each byte that is none
+  std::string bytes, utf8;  // `utf8` has U+FFFD for each invalid byte
 };
 inline std::vector<AwkwardName> AwkwardNames() {
   const std::string bad = "\xEF\xBF\xBD";

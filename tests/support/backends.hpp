@@ -1,4 +1,4 @@
-// The backends that are linked into a test, so that it runs on each of them without naming any.
+// Lists the backends that are linked into a test, so that it can run on each without their names.
 #ifndef OPKIT_TESTS_SUPPORT_BACKENDS_HPP_
 #define OPKIT_TESTS_SUPPORT_BACKENDS_HPP_
 
@@ -9,7 +9,7 @@
 
 #include "opkit/op/op_registry.hpp"
 
-// The operators that have a kernel for the CPU, by backend.
+// Returns the operators with a CPU kernel, by backend.
 inline std::map<std::string, std::set<std::string>> OperatorsByBackend() {
   std::map<std::string, std::set<std::string>> out;
   for (const std::string& op : opkit::RegisteredOperators())
@@ -19,7 +19,7 @@ inline std::map<std::string, std::set<std::string>> OperatorsByBackend() {
   return out;
 }
 
-// The reference backend, then the others by name.
+// Returns the reference backend, then the others sorted by name.
 inline std::vector<std::string> Backends() {
   std::vector<std::string> out{opkit::kReferenceBackend};
   for (const auto& [backend, operators] : OperatorsByBackend())

@@ -1,4 +1,4 @@
-// A workspace with float32 vectors by name, and one operator on them.
+// A workspace with named float32 vectors, and one operator on them.
 #ifndef OPKIT_TESTS_SUPPORT_BENCH_HPP_
 #define OPKIT_TESTS_SUPPORT_BENCH_HPP_
 
@@ -19,12 +19,12 @@ struct Bench {
     Copy(Vector(values), &tensor);
     return tensor;
   }
-  // Of the device that `def` says.
+  // Creates the operator on the device that `def` names.
   opkit::OperatorBase& Create(const opkit::OperatorDef& def) {
     op = CreateOperator(def, &ws);
     return *op;
   }
-  // From x to y on the bench's device.
+  // Creates an operator from x to y on the bench's device.
   opkit::OperatorBase& Create(const char* type) {
     return Create(opkit::OperatorDef(type, {"x"}, {"y"}).Device(device));
   }

@@ -1,4 +1,5 @@
-// Checks what a call's Error says, and shows the whole sentence where it says something else.
+// Checks that a call throws an Error whose message contains a text; prints the whole message
+// otherwise.
 #ifndef OPKIT_TESTS_SUPPORT_CHECK_FAILS_HPP_
 #define OPKIT_TESTS_SUPPORT_CHECK_FAILS_HPP_
 

@@ -1,4 +1,4 @@
-// Checks that a node on these inputs is what its schema promises, in every way of CheckOperator.
+// Runs CheckOperator on a node with these inputs, and fails the test with its report.
 #ifndef OPKIT_TESTS_SUPPORT_CHECK_NODE_HPP_
 #define OPKIT_TESTS_SUPPORT_CHECK_NODE_HPP_
 

@@ -1,6 +1,6 @@
-// How two tensors differ, in one sentence: what the conformance corpus and the tests of real models
-// compare outputs by. Elements are compared as numpy.testing.assert_allclose does: NaN equals NaN,
-// infinities equal themselves.
+// Describes in one sentence how two tensors differ. The conformance corpus and the tests of real
+// models compare outputs with it. Elements compare as in numpy.testing.assert_allclose: NaN equals
+// NaN, and an infinity equals itself.
 #ifndef OPKIT_TESTS_SUPPORT_COMPARE_HPP_
 #define OPKIT_TESTS_SUPPORT_COMPARE_HPP_
 
@@ -43,7 +43,8 @@ std::string Text(T value) {
   }
 }
 
-// `equal(i)` and `text(values, i)` of an element.
+// Describes the first element for which equal(found, expected) is false, and counts such elements;
+// empty for none.
 template <class T, class Equal>
 std::string FirstDifference(const opkit::Tensor& found, const opkit::Tensor& expected,
                             Equal equal) {
@@ -63,7 +64,7 @@ std::string FirstDifference(const opkit::Tensor& found, const opkit::Tensor& exp
 
 }  // namespace compare_detail
 
-// Empty where `found` is what is expected: the same dtype and shape, and every element close.
+// Describes a difference; empty if dtypes and shapes are equal and every element is close.
 inline std::string Difference(const opkit::Tensor& found, const opkit::Tensor& expected,
                               const Tolerance& tolerance = {}) {
   using opkit::DType;

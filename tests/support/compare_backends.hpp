@@ -1,4 +1,4 @@
-// Runs an operator on a backend and plainly, and compares.
+// Compares an operator of a backend with the reference operator.
 #ifndef OPKIT_TESTS_SUPPORT_COMPARE_BACKENDS_HPP_
 #define OPKIT_TESTS_SUPPORT_COMPARE_BACKENDS_HPP_
 
@@ -11,12 +11,12 @@
 #include "opkit/op/kernel_candidates.hpp"
 #include "support/compare.hpp"
 
-// Floating-point elements may differ by 1e-5 + 1e-4 of the expected one.
+// Checks that floating-point elements differ by at most 1e-5 + 1e-4 * |expected|.
 inline void CheckClose(const opkit::Tensor& found, const opkit::Tensor& expected) {
   CHECK(Difference(found, expected, {.rtol = 1e-4, .atol = 1e-5}) == "");
 }
 
-// What the kernel of a backend proposes for a node.
+// Returns the configurations that the backend's kernel proposes for a node.
 inline std::vector<opkit::KernelConfig> ProposeOf(const std::string& backend,
                                                   const opkit::KernelQuery& query) {
   for (const opkit::Kernel* kernel : opkit::OpRegistry::Global().KernelsOf(query.def.type()))
@@ -25,7 +25,7 @@ inline std::vector<opkit::KernelConfig> ProposeOf(const std::string& backend,
   return {};
 }
 
-// Whether selection takes the kernel of a backend first for a node that asks for it.
+// True if selection prefers the backend's kernel for a node that names the backend.
 inline bool IsTakenBy(const std::string& backend, const std::string& op,
                       const std::vector<opkit::Tensor>& inputs, const opkit::Arguments& args,
                       int num_outputs) {
@@ -41,7 +41,8 @@ inline bool IsTakenBy(const std::string& backend, const std::string& op,
   return first.kernel && first.backend == backend && first.dropped.empty();
 }
 
-// Every output as the plain operator makes it, on 1 and on 3 threads, to the bit the same on both.
+// Checks that every output is close to the reference operator's, on 1 and on 3 threads, and bitwise
+// the same on both.
 inline void CheckSameOn(const std::string& backend, const std::string& op,
                         const std::vector<opkit::Tensor>& inputs, const opkit::Arguments& args = {},
                         int num_outputs = 1) {

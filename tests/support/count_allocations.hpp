@@ -1,4 +1,5 @@
-// Replaces operator new by one that counts. For exactly one unit of a test program.
+// Replaces operator new by a function that counts its calls. Exactly one unit of a test program
+// includes this header.
 #ifndef OPKIT_TESTS_SUPPORT_COUNT_ALLOCATIONS_HPP_
 #define OPKIT_TESTS_SUPPORT_COUNT_ALLOCATIONS_HPP_
 
@@ -17,10 +18,10 @@ std::atomic<int64_t> g_allocations{0};
 
 int64_t Allocations() { return g_allocations.load(std::memory_order_relaxed); }
 
-// ThreadSanitizer has its own, which cannot be replaced: nothing is counted then.
+// ThreadSanitizer's own operator new cannot be replaced, so nothing is counted under it.
 #ifndef OPKIT_TESTS_THREAD_SANITIZER
 
-// The array forms come down to these.
+// The array forms call these.
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   g_allocations.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(bytes ? bytes : 1);

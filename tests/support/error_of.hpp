@@ -1,4 +1,4 @@
-// The Error that a call throws, for tests of its code and text.
+// Returns the Error that a call throws, for tests of its code and text.
 #ifndef OPKIT_TESTS_SUPPORT_ERROR_OF_HPP_
 #define OPKIT_TESTS_SUPPORT_ERROR_OF_HPP_
 

@@ -1,4 +1,4 @@
-// The functions that most function operators of tests are registered with.
+// Functions with which most function operators of the tests are registered.
 #ifndef OPKIT_TESTS_SUPPORT_FUNCTION_OPS_HPP_
 #define OPKIT_TESTS_SUPPORT_FUNCTION_OPS_HPP_
 
@@ -12,7 +12,7 @@
 using OpIns = std::span<const opkit::OpTensor>;
 using OpOuts = std::span<opkit::OpTensor>;
 
-// Every output has the shape of the first input.
+// Gives every output the shape of the first input.
 inline int SameShape(const opkit::AttrMap&, opkit::ShapeVectors& in, opkit::ShapeVectors& out) {
   for (auto& shape : out) shape = in[0];
   return opkit::SUCCESS;
@@ -22,7 +22,7 @@ inline int OneToOne(const opkit::AttrMap&, int* num_in, int* num_out) {
   return opkit::SUCCESS;
 }
 
-// A function of an operator whose work is written in the test that runs it. It may return nothing.
+// An operator's function whose body each test assigns. The body may return void.
 class TestBody {
  public:
   template <class F>
@@ -46,7 +46,7 @@ class TestBody {
   std::function<opkit::Status(OpIns, OpOuts, opkit::OpResource&)> body_;
 };
 
-inline TestBody g_body;  // of CallBody
+inline TestBody g_body;  // the body that CallBody runs
 inline opkit::Status CallBody(const opkit::AttrMap&, OpIns in, OpOuts out, opkit::OpResource& res) {
   return g_body(in, out, res);
 }

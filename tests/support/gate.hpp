@@ -1,5 +1,5 @@
-// A gate that tests hold streams with: work waits at it until the test opens it, so that what must
-// happen before something else is forced and not hoped for. Ends the program if it never opens.
+// A gate at which work on a stream waits until the test opens it. With it a test forces the order
+// of two events instead of hoping for it. Ends the program if the gate never opens.
 #ifndef OPKIT_TESTS_SUPPORT_GATE_HPP_
 #define OPKIT_TESTS_SUPPORT_GATE_HPP_
 
@@ -15,7 +15,7 @@ class Gate {
     open_ = true;
     changed_.notify_all();
   }
-  // Says that it has arrived, then waits.
+  // Reports the arrival, then waits until the gate is open.
   void Pass() {
     std::unique_lock lock(mutex_);
     ++arrived_;

@@ -1,4 +1,4 @@
-// Three layouts and an operator that works in whatever layouts its node names, for tests of
+// Three layouts, and an operator that works in the layouts that its node names, for tests of
 // selection and conversion.
 #ifndef OPKIT_TESTS_SUPPORT_LAYOUTS_HPP_
 #define OPKIT_TESTS_SUPPORT_LAYOUTS_HPP_
@@ -13,7 +13,7 @@ namespace test_layouts {
 
 using namespace opkit;
 
-// Where element i of n lies in a layout.
+// Function that returns the place in memory of element i of n.
 using PlaceOf = int64_t (*)(int64_t i, int64_t n);
 inline int64_t InOrder(int64_t i, int64_t) { return i; }
 inline int64_t FromTheEnd(int64_t i, int64_t n) { return n - 1 - i; }
@@ -28,7 +28,7 @@ void Move(const Tensor& from, Tensor& to) {
                 static_cast<size_t>(size));
 }
 
-// "A": the elements from the last to the first. "B": each with a gap behind it.
+// "A" stores the elements from last to first. "B" leaves a gap behind each.
 inline LayoutId LayoutA() {
   static const LayoutId id = RegisterLayout({.name = "A",
                                              .to_standard = &Move<FromTheEnd, InOrder>,
@@ -44,7 +44,8 @@ inline LayoutId LayoutB() {
                                              }});
   return id;
 }
-// "Described": as A, with descriptors, all equal, that count how often they are compared.
+// The descriptor of layout "Described", which stores elements as "A" does. All descriptors are
+// equal; they count their comparisons.
 class CountedDescriptor final : public LayoutDescriptor {
  public:
   inline static int comparisons = 0;
@@ -62,16 +63,16 @@ inline PlaceOf PlaceIn(const Layout& layout) {
   if (layout.id == LayoutA() || layout.id == Described()) return &FromTheEnd;
   return layout.id == LayoutB() ? &WithGaps : &InOrder;
 }
-// Those of Described have a descriptor each.
+// Returns the layout of this name; each result for "Described" has a descriptor of its own.
 inline Layout Named(const std::string& name) {
   LayoutA(), LayoutB(), Described();
   if (name != "Described") return Layout{FindLayout(name), {}};
   return Layout{Described(), detail::MakeIntrusive<const CountedDescriptor>()};
 }
 
-// y = 2 a + b, or 2 a where there is no b. The attributes `a`, `b` and `y` name the layouts that it
-// works in; "input" for b and y is that of a. `inplace` lets y take a's memory. `follows` proposes
-// the layout that a comes in, then the standard one.
+// Computes y = 2 a + b, or 2 a without b. The attributes `a`, `b` and `y` name the layouts in which
+// it works. `inplace` lets y take a's memory. With `follows` it proposes the layout in which a
+// comes, then the standard layout.
 class InLayoutsOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);
@@ -105,7 +106,7 @@ class InLayoutsOp final : public Operator<CPUContext> {
     const int64_t n = a.numel();
     const PlaceOf in_a = PlaceIn(a.layout()), in_y = PlaceIn(y->layout());
     const PlaceOf in_b = b ? PlaceIn(b->layout()) : nullptr;
-    // Through a copy, since in place an element may be written before it is read.
+    // Copies first: in place, an element may be written before it is read.
     std::vector<float> values(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i)
       values[static_cast<size_t>(i)] =
@@ -117,7 +118,7 @@ class InLayoutsOp final : public Operator<CPUContext> {
   }
 };
 
-// The same in the standard layout, registered as the plain kernel.
+// Computes the same in the standard layout. The reference kernel.
 class PlainOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);

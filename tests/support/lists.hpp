@@ -1,4 +1,4 @@
-// The lists that tests compare with, and how a failed comparison prints them.
+// Short names for the lists that tests compare, and how doctest prints them when a check fails.
 #ifndef OPKIT_TESTS_SUPPORT_LISTS_HPP_
 #define OPKIT_TESTS_SUPPORT_LISTS_HPP_
 

@@ -1,4 +1,5 @@
-// ONNX models for tests, written field by field: OnnxGraph("g").Input(…).Node(…).Output(…).Model().
+// Writes ONNX models for tests, field by field:
+// onnx_bytes::Graph("g").Input(…).Node(…).Output(…).Model().
 #ifndef OPKIT_TESTS_SUPPORT_ONNX_BYTES_HPP_
 #define OPKIT_TESTS_SUPPORT_ONNX_BYTES_HPP_
 
@@ -20,7 +21,7 @@ enum Type {
   kDouble = 11
 };
 
-// A TensorProto with raw data.
+// Returns a TensorProto with raw data.
 template <class T>
 std::string Raw(int type, const std::string& name, const Ints& dims, const std::vector<T>& values) {
   std::string out;
@@ -34,7 +35,7 @@ std::string Raw(int type, const std::string& name, const Ints& dims, const std::
 inline std::string FloatTensor(const std::string& name, const Ints& dims, const Floats& values) {
   return Raw(kFloat, name, dims, values);
 }
-// One whose data is in a file.
+// Returns a TensorProto whose data is in a file.
 inline std::string ExternalTensor(const std::string& name, const Ints& dims,
                                   const std::string& file, const std::string& offset = "",
                                   const std::string& length = "") {
@@ -54,7 +55,7 @@ inline std::string ExternalTensor(const std::string& name, const Ints& dims,
   return out;
 }
 
-// AttributeProtos.
+// An AttributeProto, made by the function of its type.
 class AttributeProto {
  public:
   explicit AttributeProto(const std::string& name, int type) {
@@ -97,7 +98,7 @@ class AttributeProto {
       for (const std::string& tensor : tensors) writer.add_message(10, tensor);
     });
   }
-  // The value of an attribute of the function around.
+  // Makes an attribute that takes the value of attribute `of` of the enclosing function.
   static AttributeProto Ref(const std::string& name, int type, const std::string& of) {
     return AttributeProto(name, type).Add([&](auto& writer) { writer.add_string(21, of); });
   }
@@ -113,7 +114,7 @@ class AttributeProto {
   }
 };
 
-// A NodeProto.
+// Returns a NodeProto.
 inline std::string Node(const std::string& type, const Strings& inputs, const Strings& outputs,
                         const std::vector<AttributeProto>& attributes = {},
                         const std::string& name = "", const std::string& domain = "") {
@@ -128,15 +129,16 @@ inline std::string Node(const std::string& type, const Strings& inputs, const St
   return out;
 }
 
-// One extent: a number, a dim_param, or nothing said.
+// One extent of a shape: a number, a dim_param, or unknown.
 struct Extent {
   Extent(int value) : number(value), is_number(true) {}
-  Extent(const char* name) : symbol(name) {}  // "": nothing said
+  Extent(const char* name) : symbol(name) {}  // "" for unknown
   int number = 0;
   bool is_number = false;
   std::string symbol;
 };
 
+// Builds a GraphProto, and a ModelProto of it.
 class Graph {
  public:
   explicit Graph(const std::string& name = "g") { writer().add_string(2, name); }
@@ -161,7 +163,7 @@ class Graph {
     return Add(onnx_bytes::Node(type, inputs, outputs, attributes, name, domain));
   }
 
-  // A ModelProto of this graph.
+  // Returns a ModelProto of this graph. A negative `opset` leaves out the opset.
   std::string Model(int64_t opset = 21, const Strings& functions = {}) const {
     std::string out;
     protozero::pbf_writer model(out);
@@ -211,7 +213,7 @@ class Graph {
   }
 };
 
-// A FunctionProto.
+// Returns a FunctionProto.
 inline std::string Function(const std::string& domain, const std::string& name,
                             const Strings& inputs, const Strings& outputs, const Strings& nodes,
                             const Strings& attributes = {},

@@ -1,11 +1,11 @@
-// An elementwise operator whose function is written in the test.
+// An elementwise operator whose function the test gives as a template argument.
 #ifndef OPKIT_TESTS_SUPPORT_POINTWISE_OP_HPP_
 #define OPKIT_TESTS_SUPPORT_POINTWISE_OP_HPP_
 
 #include "opkit/op/operator.hpp"
 
-// Output o is f(a, b, k, o) of each element, in any floating-point dtype: a of the first input, b
-// of the last one, which may be the same, and k the argument "k" (1).
+// Computes f(a, b, k, o) for each element of output o, in any floating-point dtype. `a` is from the
+// first input, `b` from the last one, which may be the same; `k` is the argument "k" (default 1).
 template <auto f>
 class PointwiseOp final : public opkit::Operator<opkit::CPUContext> {
  public:

@@ -1,4 +1,4 @@
-// What tests do otherwise under sanitizers and where nothing is optimised.
+// Lets tests detect sanitizers, and makes them shorter under sanitizers and without optimisation.
 #ifndef OPKIT_TESTS_SUPPORT_SANITIZERS_HPP_
 #define OPKIT_TESTS_SUPPORT_SANITIZERS_HPP_
 
@@ -14,9 +14,9 @@
 #endif
 #endif
 
-// How often a test of random cases goes round: a tenth under the sanitizers and where the runtime
-// is compiled at -O0, which make each round ten to forty times slower. Not for cases in which
-// threads race.
+// Returns the number of rounds for a test of random cases: a tenth under a sanitizer, and if the
+// runtime is compiled at -O0. Both make each round ten to forty times slower. Not for cases in
+// which threads race.
 template <class Number>
 constexpr Number Rounds(Number rounds) {
 #if defined(OPKIT_TESTS_THREAD_SANITIZER) || defined(OPKIT_TESTS_ADDRESS_SANITIZER) || \

@@ -1,5 +1,5 @@
-// A simulated accelerator: a device type whose memory the host is told not to touch, though it is
-// the host's, with copies, and operators that run at once. It can be taken away.
+// A simulated accelerator: a device type with copies and synchronous operators. Its memory is the
+// host's, but counts as inaccessible from the host. Tests can make the device unavailable.
 #ifndef OPKIT_TESTS_SUPPORT_SIM_DEVICE_HPP_
 #define OPKIT_TESTS_SUPPORT_SIM_DEVICE_HPP_
 
@@ -27,7 +27,7 @@ class SimContext : public CPUContext {
 };
 static_assert(DeviceContext<SimContext>);
 
-// y = x + 1, on the CPU and on the simulated device.
+// Computes y = x + 1, on the CPU and on the simulated device.
 template <class Context>
 class AddOneOp final : public Operator<Context> {
  public:
@@ -50,7 +50,7 @@ inline void CopyBytes(void* to, Device, const void* from, Device, int64_t nbytes
   std::memcpy(to, from, static_cast<size_t>(nbytes));
 }
 
-// The device, for the life of a test.
+// Registers the device type and its copies for the life of a test.
 struct SimDevice {
   SimDevice() {
     RegisterDeviceType(kSim, {"sim", kSim, false});

@@ -1,4 +1,4 @@
-// A folder of its own for a test, gone with the scope.
+// A new folder for a test, deleted at the end of the scope.
 #ifndef OPKIT_TESTS_SUPPORT_TEMPORARY_FOLDER_HPP_
 #define OPKIT_TESTS_SUPPORT_TEMPORARY_FOLDER_HPP_
 
@@ -26,7 +26,8 @@ class TemporaryFolder {
     std::ofstream(*this / name, std::ios::binary) << bytes;
     return *this / name;
   }
-  // A copy of `file`. As linkers do, a file that was there is replaced, not written to.
+  // Copies `file` into the folder and returns the path. An existing file is replaced, not
+  // overwritten, as linkers do.
   std::string Put(const std::string& file, const std::string& name) const {
     std::filesystem::remove(*this / name);
     std::filesystem::copy_file(file, *this / name);
@@ -37,7 +38,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// The bytes of a whole file.
+// Returns the bytes of a whole file.
 inline std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};

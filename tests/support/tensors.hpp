@@ -1,4 +1,4 @@
-// Small tensors for tests of operators, made and read in one expression.
+// Makes and reads small tensors in one expression, for tests of operators.
 #ifndef OPKIT_TESTS_SUPPORT_TENSORS_HPP_
 #define OPKIT_TESTS_SUPPORT_TENSORS_HPP_
 
@@ -9,14 +9,14 @@
 #include "opkit/op/check/check_data.hpp"
 #include "support/lists.hpp"
 
-// Vector({1, 2}) is float32[2], Vector<int32_t>({1, 2}) is int32[2].
+// Makes a tensor of rank 1: Vector({1, 2}) is float32[2], Vector<int32_t>({1, 2}) is int32[2].
 template <class T = float>
 opkit::Tensor Vector(const std::vector<std::type_identity_t<T>>& values) {
   return opkit::Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
 }
 inline Floats FloatsOf(const opkit::Tensor& tensor) { return tensor.ToVector<float>(); }
 
-// 0, 1, 2, … in row-major order, so that each element tells where it comes from.
+// Fills a tensor with 0, 1, 2, … in row-major order, so that each value shows where it comes from.
 inline opkit::Tensor Counting(const opkit::Shape& shape,
                               opkit::DType dtype = opkit::DType::kFloat32) {
   opkit::Tensor out(shape, dtype);
@@ -29,7 +29,7 @@ inline opkit::Tensor Filled(opkit::Shape shape, float value) {
   for (int64_t i = 0; i < out.numel(); ++i) out.mutable_data<float>()[i] = value;
   return out;
 }
-// Floats or doubles in [-1, 1).
+// Fills a tensor with float32 or float64 numbers in [-1, 1).
 inline opkit::Tensor Random(opkit::Shape shape, uint64_t seed,
                             opkit::DType dtype = opkit::DType::kFloat32) {
   opkit::Tensor out(std::move(shape), dtype);

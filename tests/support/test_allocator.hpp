@@ -1,5 +1,5 @@
-// Stands in for a device type's allocator while it lives: hands out host memory, counts, fails when
-// told to, and may be that of a device of its own.
+// Replaces a device type's allocator for its own life. Gives out host memory, counts, and fails
+// above a limit that the test sets.
 #ifndef OPKIT_TESTS_SUPPORT_TEST_ALLOCATOR_HPP_
 #define OPKIT_TESTS_SUPPORT_TEST_ALLOCATOR_HPP_
 
@@ -7,7 +7,7 @@
 
 #include "opkit/core/allocator.hpp"
 
-// What the CPU's allocator has given out and not got back.
+// Returns the bytes that the CPU's allocator has given out and not got back.
 inline int64_t LiveBytes() { return opkit::GetAllocator(opkit::DeviceType::kCPU).live_bytes(); }
 
 class TestAllocator final : public opkit::Allocator {
@@ -21,7 +21,7 @@ class TestAllocator final : public opkit::Allocator {
   const char* name() const override { return "test allocator"; }
   int allocations() const { return allocations_; }
   int deallocations() const { return deallocations_; }
-  // Allocations of more bytes than this fail.
+  // Makes allocations of more bytes than this fail.
   void set_limit(int64_t bytes) { limit_ = bytes; }
 
  protected:

@@ -1,4 +1,4 @@
-// Whether, and how often, a text holds another.
+// Finds or counts a text in another, for checks of messages.
 #ifndef OPKIT_TESTS_SUPPORT_TEXT_HPP_
 #define OPKIT_TESTS_SUPPORT_TEXT_HPP_
 

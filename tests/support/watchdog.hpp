@@ -1,4 +1,4 @@
-// A lost wake-up shows as a hang: this ends the program with a sentence instead, and says where.
+// Ends the program with a sentence and a place if a test hangs, as it does after a lost wake-up.
 #ifndef OPKIT_TESTS_SUPPORT_WATCHDOG_HPP_
 #define OPKIT_TESTS_SUPPORT_WATCHDOG_HPP_
 
@@ -26,7 +26,7 @@ class Watchdog {
   ~Watchdog() { alarm(0); }
 
  private:
-  static inline char text_[512];  // a signal handler may not format
+  static inline char text_[512];  // formatted early, since a signal handler may not format
 };
 
 #endif  // OPKIT_TESTS_SUPPORT_WATCHDOG_HPP_
