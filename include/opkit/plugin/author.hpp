@@ -1,14 +1,15 @@
-// What opkit/op.hpp, the one header that the author of an operator library includes, holds.
-// Operators registered in this unit are the library's; a host loads them with Library::Load
+// The contents of opkit/op.hpp, the one header that the author of an operator library includes.
+// Operators registered in such a unit belong to the library; a host loads them with Library::Load
 // (plugin/library.hpp).
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
 //
-// -fno-gnu-unique lets the library be unloaded: with g++ even std::make_shared pins it otherwise.
+// With -fno-gnu-unique the library can be unloaded. Without it, g++ lets even std::make_shared pin
+// it.
 //
-// REGISTER_OP(name)… (op/function_op.hpp) needs no more. For operators that are classes or typed
-// functions include <opkit/opkit.hpp> as well, for gradients of them <opkit/graph.hpp>, for typed
-// partitioners and for passes <opkit/partition.hpp>.
+// REGISTER_OP(name)… (op/function_op.hpp) needs no other header. Include <opkit/opkit.hpp> too for
+// operators that are classes or typed functions, <opkit/graph.hpp> for their gradients, and
+// <opkit/partition.hpp> for typed partitioners and for passes.
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
@@ -19,8 +20,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Takes a record into the library. It stores the forms in opkit_abi.h of those functions alone that
-// the author gives: the others are not compiled.
+// Takes a record into the library. Stores only those functions in opkit_abi.h's form that the
+// author gives; the others are not compiled.
 class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
   explicit LibraryOpHost(FunctionRecord record) : record_(std::move(record)) {}
@@ -56,7 +57,7 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   FunctionRecord record_;
 };
 
-// What MXNet's initialize(int version) gets: the number of its last version, 1.9.1.
+// Argument of MXNet's initialize(int version): the number of MXNet's last version, 1.9.1.
 inline constexpr int kMXNetVersion = 10901;
 
 template <auto f>
@@ -78,7 +79,7 @@ using LibraryOpBuilder = BasicFunctionOpBuilder<detail::LibraryOpHost>;
 
 }  // namespace opkit
 
-// See op/op_registry.hpp.
+// Marks this image as a library (op/op_registry.hpp).
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 char opkit_image_is_library = 1;
 
@@ -87,7 +88,7 @@ opkit_library_entry(const opkit_host* host) {
   return ::opkit::detail::DescribeLibrary(host);
 }
 
-// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope.
+// Registers an operator at namespace scope: REGISTER_OP(my_gemm).setForward(…)…;
 #undef OPKIT_REGISTER_OP
 #define OPKIT_REGISTER_OP(name)                                                              \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
@@ -97,32 +98,32 @@ opkit_library_entry(const opkit_host* host) {
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
-#ifndef OPKIT_PARTITION_HPP_  // whose own has the typed forms as well
+#ifndef OPKIT_PARTITION_HPP_  // its macro has the typed forms too
 #undef OPKIT_REGISTER_PARTITIONER
-// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope.
+// Registers a partitioner at namespace scope: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…;
 #define OPKIT_REGISTER_PARTITIONER(name)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                \
   [[maybe_unused]] static const ::opkit::LibraryPartitionerBuilder OPKIT_UNIQUE( \
       opkit_partitioner_) = ::opkit::LibraryPartitionerBuilder(#name, __FILE__, __LINE__)
 #endif
 
-// Called when the library is loaded, before its operators are used, with the version of the host's
-// ABI: int f(int host_major, int host_minor). A failure refuses the loading. MXNet's
-// initialize(int version) may be named too, and gets a version of MXNet's.
+// Names a function that is called when the library is loaded, before its operators are used: int
+// f(int host_major, int host_minor), with the version of the host's ABI. A failure stops the
+// loading. MXNet's initialize(int version) may be named too; it gets kMXNetVersion.
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
       (::opkit::detail::ThisLibrary().initialize =                     \
            &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
        true)
-// The library's own version, which Library::own_version() and `opkit lib` show:
+// Sets the library's own version, which Library::own_version() and `opkit lib` show:
 // OPKIT_LIBRARY_VERSION("1.2.0");
 #define OPKIT_LIBRARY_VERSION(version)                              \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_VERSION);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
       (::opkit::detail::ThisLibrary().own_version = version, true)
-// Called once: before the library is unloaded, or when the program ends by exit() or a return from
-// main, before the destructors of static objects: void f().
+// Names a function void f() that is called once: before the library is unloaded, or when the
+// program ends by exit() or a return from main, before the destructors of static objects.
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_FINALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \

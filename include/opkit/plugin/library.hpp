@@ -1,5 +1,5 @@
-// Library: operators loaded from a shared object at run time. They are operators like any other:
-// in the registry, in graphs and plans, under observers.
+// Library: loads operators from a shared object at run time. They are operators like any other: in
+// the registry, in graphs and plans, under observers.
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
@@ -7,72 +7,76 @@
 
 namespace opkit::inline OPKIT_ABI {
 struct LoadOptions {
-  // The backend of the library's kernels where the operator exists already, which a node asks for
-  // with .Engine(backend). Empty: the file's name without "lib" and ".so".
+  // Backend name of the library's kernels for operators that exist already; a node selects them
+  // with .Engine(backend). Empty for the file's name without "lib" and ".so".
   std::string backend = {};
-  // The library's kernels come before those that an operator has, until the library is unloaded.
+  // Puts the library's kernels before those that an operator has already, until the library is
+  // unloaded.
   bool allow_override = false;
-  // Loads the file once more where it is loaded already, with variables of its own.
+  // Loads a file that is loaded already once more, with variables of its own.
   bool own_copy = false;
 };
 
-// Whether unloading took a library's code out of the process.
+// The result of Library::Unload: whether the library's code has left the process.
 struct UnloadReport {
-  bool unmapped = false;               // no code of it is left in the process
-  std::vector<std::string> pinned_by;  // else the symbols of it that may hold it there
-  std::string finalize_failure = {};   // what its finalize threw; empty where it ended well
+  bool unmapped = false;               // true if no code of it is left in the process
+  std::vector<std::string> pinned_by;  // else its symbols that may hold it there
+  std::string finalize_failure = {};   // what its finalize threw; empty if it returned normally
   friend std::string ToString(const UnloadReport& report);
 };
 
-// A handle, copied freely; the library stays loaded until Unload, whether a handle is left or not.
-// Loading and unloading may come from any thread, while others create and run operators; unloading
-// waits for what makes operators, plans and gradients at the moment. A schema or kernel that the
-// program has got from the registry is its own to let go of before.
+// A handle to a loaded library, copied freely. The library stays loaded until Unload, even without
+// a handle. Any thread may load and unload while others create and run operators. Unload waits
+// until no other thread is making an operator, a plan or a gradient. Drop schemas and kernels taken
+// from the registry before Unload, which cannot check them.
 //
 //   Library lib = Library::Load("build/libmy_ops.so");
 //   std::vector<Tensor> y = Invoke("my_gemm", {a, b});
 class Library {
  public:
-  // No library: is_loaded() is false, and the others are an Error (kFailedPrecondition).
+  // A handle to no library: is_loaded() is false, and other members throw kFailedPrecondition.
   Library() = default;
-  // Registers every operator of the file, or none. The same unchanged file is loaded once. An
-  // operator that exists already gets another backend. A file without operators is told to the log
-  // hook (SetLogHook). Errors: kNotFound for a missing file; kUnsupported for another machine's and
-  // another version of the ABI; kInvalidArgument for a file that is no such library, or for a fault
-  // in it; kAlreadyExists for two operators of a name in it; the failure that its initialize
-  // reports.
+  // Loads a file and registers all of its operators, or none. A file that is loaded already and has
+  // not changed is not loaded again. An operator that exists already gets another backend. A file
+  // without operators causes a warning to the log hook (SetLogHook). Throws kNotFound for a missing
+  // file; kUnsupported for a file of another machine or another ABI version; kInvalidArgument for a
+  // file that is not such a library, or has a fault; kAlreadyExists for two operators of one name
+  // in it; kFailedPrecondition for a loaded file with other options; or the failure that the
+  // library's initialize reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
-  // Loads the operators of this program itself, in a unit that includes author.hpp.
+  // Loads the operators of this program itself, from a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
                            const LoadOptions& options = {});
-  // All libraries that are loaded.
+  // Returns all loaded libraries.
   static std::vector<Library> All();
 
-  // The file's name, with a number behind it when it is not the first of that name.
+  // Returns the name that the library gives itself, else its file's name; with a number behind it
+  // if another loaded library has that name.
   const std::string& name() const { return image().name; }
   const std::string& path() const { return loaded().path; }
-  // The backend of its kernels for operators that existed before.
+  // Returns the backend of its kernels for operators that existed before.
   const std::string& backend() const { return loaded().backend; }
-  // The version of the toolkit that it was compiled with; empty where it does not say.
+  // Returns the version of the toolkit with which it was compiled; empty if unknown.
   std::string version() const {
     const char* version = image().library->version;
     return version ? version : "";
   }
-  // Its own version, which OPKIT_LIBRARY_VERSION says; empty where it does not say.
+  // Returns the version that OPKIT_LIBRARY_VERSION sets; empty without it.
   std::string own_version() const;
   std::pair<uint32_t, uint32_t> abi_version() const {
     return {image().library->abi_major, image().library->abi_minor};
   }
-  // The operators' names, in the library's order.
+  // Returns the operators' names, in the library's order.
   std::vector<std::string> operators() const;
-  // Names of its partitioners and of its graph passes.
+  // Returns the names of its partitioners; passes() returns those of its graph passes.
   std::vector<std::string> partitioners() const;
   std::vector<std::string> passes() const;
   bool is_loaded() const { return loaded_ && loaded_->image; }
 
-  // Removes every registration and unmaps the file, where nothing in it holds it. Error
-  // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive, and from
-  // inside a function of a library or the making of an operator, a plan or a gradient.
+  // Removes every registration, and unmaps the file unless a symbol in it keeps it mapped. Throws
+  // kFailedPrecondition, and changes nothing, while an operator or plan of the library is alive, or
+  // memory of its devices is in use. The same holds inside a library's function, and while this
+  // thread makes an operator, a plan or a gradient.
   UnloadReport Unload();
 
   friend bool operator==(const Library&, const Library&) = default;

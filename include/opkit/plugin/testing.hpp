@@ -1,7 +1,7 @@
-// Tests of operators without a host program: a unit test that includes or links the source of a
-// library calls inference, forward, backward and the checkers by the operator's name. The operators
-// are loaded from this program by the same calls that load a shared object, so that they answer and
-// fail as in production. Needs no test framework.
+// Tests of operators without a host program. A unit test that includes or links the source of a
+// library calls inference, forward, backward and the checkers by the operator's name. The functions
+// that load a shared object load the operators from this program, so that they behave and fail as
+// in production. Needs no test framework.
 //
 //   #include "my_ops.cc"                                  // or link it
 //   #include <opkit/plugin/testing.hpp>
@@ -21,40 +21,40 @@
 namespace opkit::inline OPKIT_ABI {
 namespace testing {
 
-// The operators of this program's own sources, loaded at the first call. Every function below calls
-// it; call it yourself before anything else looks operators up (Invoke, CreateOperator, graphs).
-// Errors: as Library::Load; kNotFound where no source includes author.hpp.
+// Loads the operators of this program's own sources, once. Every function below calls it. Call it
+// yourself before other code looks operators up (Invoke, CreateOperator, graphs). Throws as
+// Library::Load does, and kNotFound if no source includes author.hpp.
 Library Load();
 
-// Dtypes and shapes of the outputs, inferred from those of the inputs: extents may be symbols, and
-// a member that a TensorInfo leaves out is unknown. `num_outputs` only where attributes do not
-// decide it. Errors: those of inference; kInvalidArgument for a wrong number of inputs or
-// attributes.
+// Returns dtypes and shapes of the outputs, inferred from those of the inputs. Extents may be
+// symbols; members that a TensorInfo leaves out are unknown. Give `num_outputs` only if the
+// attributes do not decide it. Throws the errors of inference, and kInvalidArgument for a wrong
+// number of inputs or wrong attributes.
 //
 //   Infer("my_gemm", {{DType::kFloat32, {Sym("N"), 3}}, {DType::kFloat32, {3, 4}}})
 std::vector<TensorInfo> Infer(const std::string& op, const std::vector<TensorInfo>& inputs,
                               const Arguments& args = {}, int num_outputs = -1);
 
-// Runs the operator once. A default-constructed Tensor leaves an optional input out; the device is
-// that of the options, or of the first input. Errors: as Invoke.
+// Runs the operator once. A default-constructed Tensor leaves an optional input out. The device is
+// that of the options, else that of the first input. Throws as Invoke does.
 std::vector<Tensor> Forward(const std::string& op, const std::vector<Tensor>& inputs,
                             const Arguments& args = {}, const InvokeOptions& options = {});
 
-// The gradients of the inputs, from those of the outputs: runs the operator and then those that
-// compute its gradient. A default-constructed Tensor is an output that no gradient comes from, or
-// an input that gets none. Errors: those of the operators and of GetGradientForOp; kUnsupported for
-// a sparse gradient.
+// Returns the gradients of the inputs for the given gradients of the outputs. Runs the operator,
+// then the operators of its gradient. A default-constructed Tensor is an output or an input without
+// a gradient. Throws the errors of the operators and of GetGradientForOp, and kUnsupported for a
+// sparse gradient.
 std::vector<Tensor> Backward(const std::string& op, const std::vector<Tensor>& inputs,
                              const std::vector<Tensor>& output_gradients,
                              const Arguments& args = {}, Device device = {});
 
-// Compares the gradient with differences of forward runs (op/gradient/gradient_check.hpp). As many
-// outputs as the attributes decide.
+// Compares the gradient with differences of forward runs (op/gradient/gradient_check.hpp). The
+// attributes must decide the number of outputs.
 GradientCheckResult CheckGradient(const std::string& op, const std::vector<Tensor>& inputs,
                                   const Arguments& args = {},
                                   const GradientCheckOptions& options = {});
 
-// Makes all the tests of op/check.hpp, with inputs that are made for it or with the caller's.
+// Runs all checks of op/check.hpp, with generated inputs or the caller's.
 //
 //   testing::CheckOperator("my_unpack", {packed}, {{"level", 3}});  // {}: it has no inputs
 CheckReport CheckOperator(const std::string& op, const CheckOptions& options = {});

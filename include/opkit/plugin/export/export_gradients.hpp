@@ -1,5 +1,5 @@
-// Hands over the gradients of a library's class and typed operators. Included where a unit includes
-// both op/gradient/gradient.hpp and plugin/author.hpp.
+// Exports the gradients of a library's class and typed operators to its host. Included if a unit
+// includes both op/gradient/gradient.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 

@@ -1,7 +1,7 @@
-// The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
-// (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
-// each becomes a record whose kernels run the operator in a workspace of its own over the host's
-// memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
+// Exports the operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed
+// functions (OPKIT_OP), beside those of REGISTER_OP. They are in the library's own registries. Each
+// becomes a record, whose kernels run the operator in a workspace of its own over the host's
+// memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
@@ -10,10 +10,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Runs another operator of the program that has loaded the library, from a class or typed operator
-// of it in its run: into the outputs given, on the operator's device, and on CUDA on its stream.
-// The host keeps it ready from run to run. Errors: as OpResource::invoke; kFailedPrecondition where
-// no operator of the library runs in this thread.
+// Runs another operator of the host program during the run of a class or typed operator of the
+// library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
+// host keeps the other operator ready from run to run. Throws as OpResource::invoke does, and
+// kFailedPrecondition if this thread runs no operator of the library.
 //
 //   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
 OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
@@ -21,16 +21,17 @@ OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tenso
 
 namespace detail {
 
-// Adds records of all that the host can run. Adds none where the host is this program itself, which
-// has the operators already.
+// Adds a record of each registered operator, except internal ones. Adds none if the host is this
+// program itself, which has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Of export_gradients.hpp: describes a registered gradient in the form that the host reads.
+// Filled by export_gradients.hpp: stores a registered gradient in the record, in the form that the
+// host reads.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
     "a gradient, in a library,", "opkit/graph.hpp"};
 
-// Adds the layouts that are registered by now with their direct converters, and the device types of
-// the author's own.
+// Adds the layouts registered so far with their direct converters, and the author's own device
+// types.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =

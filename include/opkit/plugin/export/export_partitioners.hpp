@@ -1,6 +1,5 @@
-// The partitioners and passes that a library registers by the typed REGISTER_PARTITIONER and by
-// REGISTER_PASS, handed over to its host. Included where a unit includes both partition.hpp and
-// plugin/author.hpp.
+// Exports the partitioners and passes that a library registers by the typed REGISTER_PARTITIONER
+// and by REGISTER_PASS. Included if a unit includes both partition.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 
@@ -9,6 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Adds the registered partitioners and passes; none if the host is this program itself.
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =

@@ -1,4 +1,5 @@
-// HostMemory: the memory of a library's tensors, from its host's allocators. For definitions.
+// HostMemory: takes the memory of a library's tensors from its host's allocators. Included by
+// definitions.
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
@@ -16,13 +17,14 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Memory of this image's tensors, by the allocator that the host has when it is asked for.
+// An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
  public:
   HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
   const char* name() const override { return own_.name(); }
 
-  // Not where the program exports its symbols and the library has its table of allocators.
+  // Replaces this image's allocators. Changes nothing if the program exports its symbols, so that
+  // both images share one table of allocators.
   static void Use() {
     if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
     void *memory = nullptr, *owner = nullptr;
@@ -72,6 +74,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   void Free(void* owner, void* memory, int64_t bytes) noexcept {
     owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
   }
+  // Removes the entry of `data` and returns its owner; returns `usual` without an entry.
   void* Forget(const void* data, void* usual) {
     MutexLock lock(mutex_);
     for (auto& one : others_) {
@@ -87,8 +90,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 
   const DeviceType type_;
   Allocator& own_;
-  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
-  Mutex mutex_;                        // of the others
+  std::atomic<void*> usual_{nullptr};  // the first owner, which nearly all memory has
+  Mutex mutex_;                        // guards others_
   std::vector<std::pair<void*, void*>> others_;
   std::atomic<int64_t> num_others_{0};
 };

@@ -1,4 +1,5 @@
-// HostSpans: a library's part in the profile that its host records. For definitions.
+// HostSpans: adds the spans of a library to the profile that its host records. Included by
+// definitions.
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
@@ -11,21 +12,21 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Spans of this image in the profile that the host records: those that its operators open in their
-// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+// The span sink of a library. Passes on to the host the spans that the library's operators open
+// during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
 class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  public:
   static void Use() { g_image_span_sink = &g_sink; }
-  // Begins or ends with the host's recording, which it returns.
+  // Installs the sink if the host records, else removes it. True if the host records.
   static bool Follow() {
     static constinit HostSpans spans;
     SpanSink* const wanted =
         OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
-    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    // Relaxed, as in CurrentSpanSink: a thread that sees the sink late records later.
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // The next span of this thread with the operator's name is one that the host has opened already.
+  // Marks the next span of this thread with the operator's name as opened by the host already.
   class Known {
    public:
     explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
@@ -45,8 +46,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     auto* const span = new (std::nothrow) Span{t_span};
     if (!span) return Pass();
     t_span = span;
-    // The span gets an identity from the host. Where the two images share the current one, which is
-    // `now`, its parent is that of `now`.
+    // The host gives the span its identity, as a child of the current one. If both images share the
+    // current identity, that is `now`: reset it to the parent first.
     now.id = now.parent;
     try {
       g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
@@ -72,7 +73,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  private:
   struct Span {
     Span* outer;
-    int64_t passed = 0;  // open ones inside it that the host does not see
+    int64_t passed = 0;  // open spans inside it that the host does not see
     opkit_scope scope{};
   };
   static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }

@@ -1,4 +1,4 @@
-// The operators of a library, collected by its units and handed over to the host that loads it.
+// Collects the operators of a library from its units, and describes them to the host that loads it.
 #ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 #define OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
@@ -7,25 +7,25 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The contents of this shared object; each that is loaded has its own.
+// The contents of this shared object. Every loaded library has its own.
 struct LibraryContents {
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
   const char* own_version = nullptr;
-  // Fills in the records, and adds each once; null where there are none.
+  // Fills in the records of REGISTER_OP, and adds each once; null if there are none.
   OpStatus (*add_records)(std::vector<FunctionRecord>& records) = nullptr;
-  // Adds the operators of op/'s registries, where a unit includes opkit.hpp.
+  // Adds the operators of op/'s registries; set if a unit includes opkit.hpp.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
-  // Likewise the layouts and devices.
+  // Adds the layouts and devices; set if a unit includes opkit.hpp.
   void (*add_layouts)(LibraryContents& contents) = nullptr;
-  // Adds the partitioners and passes of graph/'s registries, where a unit includes partition.hpp.
+  // Adds the partitioners and passes of graph/'s registries; set if a unit includes partition.hpp.
   void (*add_partitioners)(LibraryContents& contents) = nullptr;
-  // Of REGISTER_PARTITIONER in units that do not include partition.hpp.
+  // Partitioners of REGISTER_PARTITIONER in units that do not include partition.hpp.
   RefCountedList own_partitioners;
   std::vector<const opkit_partitioner*> own_partitioner_pointers;
 
-  RefCountedList owners;  // keep what these point to
+  RefCountedList owners;  // keep the objects that the lists below point to
   std::vector<const opkit_op*> ops;
   std::vector<const opkit_layout*> layouts;
   std::vector<const opkit_layout_converter*> layout_converters;
@@ -36,7 +36,7 @@ struct LibraryContents {
   opkit_library library{};
 };
 
-// Adds an object to a list of the library's, and to what keeps it.
+// Makes an exported object, adds it to a list, and keeps it alive in `contents`.
 template <class Exported, class Struct, class... From>
 void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
   auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
@@ -46,8 +46,8 @@ void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, Fr
 OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
 OPKIT_IMAGE_LOCAL void AddToLibrary(const FunctionRecord& record);
 
-// The functions of an opkit_op over those of a record, which is its `author`: each calls that of
-// the record with copies of the host's attributes, types and shapes.
+// Functions of an opkit_op whose `author` is a record. Each calls the record's function with copies
+// of the host's attributes, types and shapes.
 struct OPKIT_IMAGE_LOCAL RecordFunctions {
   static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                                  int32_t* num_outputs);
@@ -61,12 +61,12 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes);
 };
-// The functions of an opkit_kernel that run a pass.
+// The functions forward and backward of an opkit_kernel.
 OPKIT_IMAGE_LOCAL opkit_status RunForward(void* instance, const opkit_call* call);
 OPKIT_IMAGE_LOCAL opkit_status RunBackward(void* instance, const opkit_call* call);
 
-// Describes the library to `host`, the work of opkit_library_entry. Null after a failure, which is
-// reported to the host.
+// Describes the library to `host`; opkit_library_entry calls it. Returns null after a failure,
+// which it has reported to the host.
 OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) noexcept;
 
 }  // namespace detail

@@ -1,6 +1,6 @@
 // REGISTER_PARTITIONER in a library that does not include opkit/partition.hpp: partitioners in
-// MXNet's spelling. With that header it is graph/partition/register_partitioner.hpp's, which has
-// the typed forms as well.
+// MXNet's spelling. With that header the macro is defined by
+// graph/partition/register_partitioner.hpp, which has the typed forms too.
 #ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 #define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
@@ -11,12 +11,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A partitioner as its setters fill it in, and as the host calls it.
+// A partitioner. Its setters fill in the functions; the host calls them through `abi`.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted {
   LibraryPartitionerRecord(const char* its_name, const char* file, int line);
 
   std::string name, problem, subgraph_op = "Subgraph";
-  std::vector<std::pair<int, std::string>> subgraph_ops;  // of kinds that have their own
+  std::vector<std::pair<int, std::string>> subgraph_ops;  // for kinds with their own operator
   UniqueFunction<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
   UniqueFunction<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                                TensorMapArgument&, TensorMapArgument&)>
@@ -26,8 +26,8 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted {
 
 }  // namespace detail
 
-// Fills in a partitioner. Functions may be called on several threads; they answer MX_SUCCESS or
-// MX_FAIL (OPKIT_ERROR_MSG says why).
+// Fills in a partitioner. Several threads may call its functions, which return MX_SUCCESS or
+// MX_FAIL; OPKIT_ERROR_MSG gives the reason.
 class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
  public:
   LibraryPartitionerBuilder(const char* name, const char* file, int line)
@@ -35,10 +35,11 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
     detail::ThisLibrary().own_partitioners.push_back(record_);
     detail::ThisLibrary().own_partitioner_pointers.push_back(&record_->abi);
   }
-  // Says which nodes are taken: MXReturnValue f(std::string json, const int num_ids, int* ids,
-  // std::unordered_map<std::string, std::string>& options), or the same with std::vector<int>& ids:
-  // one for each node of the JSON, -2 at first: left alone. -1 takes the node, a number from 0 on
-  // takes it for a kind of its own; with int* ids 0 leaves it alone too, as in MXNet 1.7.
+  // Sets the function that takes nodes: MXReturnValue f(std::string json, const int num_ids, int*
+  // ids, std::unordered_map<std::string, std::string>& options), or the same with std::vector<int>&
+  // ids. `ids` has a number for each node of the JSON. -2, its value at first, leaves the node
+  // alone; -1 takes it; a number from 0 on takes it for the kind of that number. With int* ids, 0
+  // leaves it alone too, as in MXNet 1.7.
   template <class F>
   LibraryPartitionerBuilder& setSupportedOps(F f) {
     static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
@@ -51,7 +52,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
           return detail::CallSupportedOps(f, std::move(json), ids, options);
         });
   }
-  // The operator that takes a subgraph's place; with a kind: for subgraphs of that kind alone.
+  // Sets the operator that replaces a subgraph; with a kind, only subgraphs of that kind.
   LibraryPartitionerBuilder& setSubgraphOp(std::string op) {
     record_->subgraph_op = std::move(op);
     return *this;
@@ -60,11 +61,11 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
     record_->subgraph_ops.emplace_back(kind, std::move(op));
     return *this;
   }
-  // Looks at every legal subgraph: MXReturnValue f(std::string json, int subgraph_id, bool* accept,
-  // std::unordered_map<std::string, std::string>& options, std::unordered_map<std::string,
-  // std::string>& attrs, std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>&
-  // aux), or the first four or five of them. `attrs` become attributes of the operator; `args` are
-  // the constants of the subgraph; `aux` is empty.
+  // Sets the function that reviews every legal subgraph: MXReturnValue f(std::string json, int
+  // subgraph_id, bool* accept, std::unordered_map<std::string, std::string>& options,
+  // std::unordered_map<std::string, std::string>& attrs, std::map<std::string, MXTensor>& args,
+  // std::map<std::string, MXTensor>& aux), or with the first four or five parameters alone. `attrs`
+  // become attributes of the operator, `args` are the constants of the subgraph, `aux` is empty.
   template <class F>
   LibraryPartitionerBuilder& setAcceptSubgraph(F f) {
     static_assert(
@@ -79,7 +80,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
                                                     args, aux);
                 });
   }
-  // The later name of setAcceptSubgraph.
+  // Does the same as setAcceptSubgraph, under MXNet's later name.
   template <class F>
   LibraryPartitionerBuilder& setReviewSubgraph(F f) {
     return setAcceptSubgraph(std::move(f));

@@ -1,4 +1,4 @@
-// Loading, registering and unloading libraries.
+// Loads, registers and unloads libraries.
 #ifndef OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 #define OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 
@@ -17,6 +17,7 @@ namespace detail {
 
 OPKIT_INLINE LoadedLibrary::~LoadedLibrary() = default;
 
+// The loaded libraries of the program.
 struct LibraryTable {
   Mutex mutex;  // held while a library is loaded or unloaded
   std::vector<LoadedLibraryPtr> libraries;
@@ -26,7 +27,7 @@ struct LibraryTable {
   }
 };
 
-// Gathers the faults of several operators, so that an author sees them all at once.
+// Collects the faults of several operators, so that an author sees all of them at once.
 class Faults {
  public:
   template <class Step>
@@ -47,7 +48,7 @@ class Faults {
   std::string text_;
 };
 
-// Refuses a description that this program cannot read.
+// Throws if this program cannot read the library's description.
 inline void CheckLibrary(const opkit_library& library, const std::string& name) {
   const auto refuse = [&](const Text& what, const Text& mend = {},
                           ErrorCode code = ErrorCode::kInvalidArgument) {
@@ -68,8 +69,8 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
   if (OPKIT_ABI_HAS(&library, own_version))
     CheckLibraryText(name, library.own_version, "opkit_library.own_version");
 }
-// The operators of a library's description. Their faults are an Error that names them; nothing is
-// registered yet.
+// Returns the operators of a library's description. Throws an Error that names every faulty one.
+// Registers nothing.
 inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                                                const std::string& name) {
   constexpr uint64_t kMostOps = 1'000'000;
@@ -99,8 +100,8 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   return records;
 }
 
-// The table of libraries, locked. Error (kFailedPrecondition) in a library's own initialize and
-// finalize, which run while it is.
+// The table of libraries, locked for the object's life. Throws kFailedPrecondition in a library's
+// initialize and finalize, during which the table is locked already.
 class LockedLibraries {
  public:
   LockedLibraries() : lock_(MutexOf(table_)) { t_has_library_table = true; }
@@ -121,7 +122,7 @@ class LockedLibraries {
   MutexLock lock_;
 };
 
-// Changes the table, which is locked for the loader's life.
+// Loads and unloads libraries. Holds the table's lock for its life.
 class LibraryLoader {
  public:
   LoadedLibraryPtr LoadFile(const std::string& path, const LoadOptions& options) {
@@ -193,7 +194,7 @@ class LibraryLoader {
     return loaded;
   }
 
-  // The caller keeps a handle of `loaded`.
+  // Unloads a library. The caller must keep a handle of `loaded`.
   UnloadReport Unload(LoadedLibrary& loaded) {
     const auto place = std::ranges::find(table_.all(), &loaded, &LoadedLibraryPtr::get);
     const std::string name = loaded.image ? loaded.image->name : loaded.path;
@@ -232,7 +233,7 @@ class LibraryLoader {
   }
 
  private:
-  // What is to be waited for or destroyed before the library can be unloaded.
+  // Returns what must be waited for or destroyed before the library can be unloaded.
   static std::string WhatHolds(const FunctionUse& use) {
     const int64_t operators = use.operators.load(std::memory_order_relaxed),
                   runs = use.late_runs.load(std::memory_order_relaxed);
@@ -250,7 +251,7 @@ class LibraryLoader {
                          : "a plan of it is alive, or work of it waits on a stream; destroy the "
                            "plan, and wait for the stream";
   }
-  // Refuses a second Load of a loaded file with other options.
+  // Throws if a loaded file is to be loaded again with other options.
   static void CheckSameOptions(const LoadedLibrary& known, const LoadOptions& options) {
     const bool same_backend = options.backend.empty() || options.backend == known.backend;
     if (same_backend && (known.overrides || !options.allow_override)) return;
@@ -259,7 +260,7 @@ class LibraryLoader {
           known.overrides ? "" : " and without allow_override",
           "; unload it first, or ask for its own_copy");
   }
-  // Calls a function of the library; Error with the reason that it gives where it fails.
+  // Calls a function of the library. Throws an Error with the library's reason if it fails.
   template <class Call>
   static void Ask(const LibraryImage& image, const char* failed, Call call) {
     HostErrorScope message;
@@ -275,7 +276,7 @@ class LibraryLoader {
   static std::string WithoutFolder(const std::string& path) {
     return path.substr(path.rfind('/') + 1);
   }
-  // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
+  // Returns the backend name for a file's name: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
     if (name.substr(0, 3) == "lib") name = name.substr(3);
     const size_t dot = name.find(".so");
@@ -288,8 +289,7 @@ class LibraryLoader {
       unique = StrCat(name, " (", n, ")");
     return unique;
   }
-  // A backend's name that no other library has, nor a kernel that one of these operators has
-  // already.
+  // Returns a backend name that no other library has, and no kernel of these operators.
   std::string UniqueBackend(const std::string& name,
                             const std::vector<FunctionRecord>& records) const {
     std::string unique = name;
@@ -337,8 +337,9 @@ class LibraryLoader {
       throw;
     }
   }
-  // What the library says of its backends: of kernels of operators that the program has already,
-  // which do not run unless they are asked for, no rank.
+  // Registers ranks and availability of the library's backends. Its kernels for operators that the
+  // program has already get no rank: they run only if a node names their backend, or with
+  // allow_override.
   static void RegisterBackends(const LoadedLibrary& loaded) {
     for (const auto& [name, backend] : loaded.backends) {
       if (backend->rank >= 0)
@@ -356,12 +357,12 @@ class LibraryLoader {
             loaded.image->name);
     }
   }
-  // The name of a backend of the library's kernels for an operator that the program has already.
+  // Returns the backend name of the library's kernels for an operator that the program has already.
   static std::string BackendBeside(const LoadedLibrary& loaded, const std::string& backend) {
     return backend.empty() ? loaded.backend : loaded.backend + "." + backend;
   }
-  // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: the
-  // schema of one that exists does, and the graph that a node carries says types and shapes.
+  // Throws for an operator of version 1.1 or later that lacks a required function. The schema of an
+  // existing operator can replace it; a graph that the node carries can replace types and shapes.
   static void CheckComplete(const LibraryImage& image, FunctionOpRecord& record) {
     if (image.library->abi_minor == 0 || OpRegistry::Global().FindSchema(record.name)) return;
     const auto need = [&](bool is_there, const char* function, const char* why, const char* mend) {
@@ -378,7 +379,7 @@ class LibraryLoader {
     int inputs = -1, outputs = -1;
     try {
       std::tie(inputs, outputs) = FunctionArity(record, Arguments());
-    } catch (const Error&) {  // it depends on attributes
+    } catch (const Error&) {  // the arity depends on attributes
     }
     if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
     if (carries_graph && !op.infer_type && !op.infer_shape) return;
@@ -405,8 +406,8 @@ class LibraryLoader {
   static bool Exists(const std::string& op) {
     return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
   }
-  // Whether an operator of the program may be the gradient operator of `record`: it has the inputs
-  // and outputs of one.
+  // True if the program's operator `backward` may be the gradient operator of `record`: the numbers
+  // of its inputs and outputs fit.
   static bool MayDifferentiate(FunctionOpRecord& record, const std::string& backward) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(backward);
     if (!schema) return true;
@@ -416,11 +417,12 @@ class LibraryLoader {
       const bool known = inputs >= 0 && outputs >= 0;
       return (!known || from < 0 || from == 2 * outputs + inputs) &&
              (inputs < 0 || to < 0 || to == inputs);
-    } catch (const Error&) {  // it depends on attributes
+    } catch (const Error&) {  // the arity depends on attributes
       return true;
     }
   }
-  // The operator <name>_backward is made for an operator with a backward function.
+  // A backward function becomes the operator <name>_backward. Throws kAlreadyExists if another
+  // operator has that name, or if a new operator's gradient is registered already.
   static void CheckGradientIsFree(const LibraryImage& image, FunctionOpRecord& record,
                                   bool exists) {
     const bool has_backward = record.HasBackward();
@@ -441,18 +443,18 @@ class LibraryLoader {
     const bool owns = loaded.owns[i];
     if (owns) host.Begin(/*is_complete=*/true);
     for (FunctionDevice& device : record.devices) {
-      // A kernel of a named backend keeps its name in an operator of the library's own.
+      // In an operator of the library's own, a kernel keeps the name of its backend.
       const std::string backend = owns ? device.backend : BackendBeside(loaded, device.backend);
       host.Add(device, FunctionPass::kForward, backend);
       ++loaded.idle_count;
       if (!device.abi.backward) continue;
-      AddGradient(loaded, i, host);  // before the kernel, which would
+      AddGradient(loaded, i, host);  // before the kernel, which would register it
       host.Add(device, FunctionPass::kBackward, backend);
       ++loaded.idle_count;
     }
     AddGradient(loaded, i, host);
   }
-  // Makes this library's gradient that of the operator, if the operator has none.
+  // Registers this library's gradient of an operator, if the operator has none.
   void AddGradient(LoadedLibrary& loaded, size_t i, FunctionOpHost& host) {
     const FunctionOpRecord& record = *loaded.records[i];
     const bool has_one = GradientRegistry::Global().Find(record.name);
@@ -470,7 +472,8 @@ class LibraryLoader {
     for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
     loaded.gradients.clear();
   }
-  // Gives operators and gradients that other libraries have as well to those.
+  // Registers operators and gradients of the unloaded library anew, from other libraries that have
+  // them too.
   void AdoptOrphans(const LoadedLibrary& gone) {
     for (size_t i = 0; i < gone.records.size(); ++i) {
       bool adopted = !gone.owns[i];
@@ -491,9 +494,10 @@ class LibraryLoader {
   LockedLibraries table_;
 };
 
-// Called when the table is not locked any more: the log hook may ask for libraries.
+// Logs warnings about a loaded library. Called without the table's lock, since the log hook may
+// call functions of Library.
 inline void Warn(const LoadedLibrary& loaded) {
-  // Of the C++ function and of the C one, which MXNet calls.
+  // The mangled C++ name and the C name; MXNet calls the latter.
   if (loaded.image && loaded.image->object && !loaded.image->library->initialize)
     for (const std::string& function : loaded.image->object->ExportedFunctions())
       if (function == "_Z10initializei" || function == "initialize")

@@ -6,7 +6,7 @@
 #include "opkit/plugin/export/export_operators.hpp"  // its definitions, for an OPKIT_IMPLEMENTATION
 #include "opkit/plugin/testing.hpp"
 
-// Defined by the source under test, where it includes author.hpp; null without one.
+// Defined by the source under test if that includes author.hpp, else null.
 extern "C" __attribute__((weak, visibility("default"))) const opkit_library* opkit_library_entry(
     const opkit_host* host);
 
@@ -70,7 +70,7 @@ OPKIT_INLINE std::vector<Tensor> Backward(const std::string& op, const std::vect
   Workspace ws;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!def.inputs()[i].empty()) *ws.CreateTensor(def.inputs()[i]) = inputs[i];
-  const auto forward = CreateOperator(def, &ws);  // it may keep what its gradient needs
+  const auto forward = CreateOperator(def, &ws);  // kept: its gradient may need its state
   forward->Run();
   GradientNames names;
   names.ReserveNamesOf(def, {});

@@ -1,6 +1,6 @@
-// The headers of an ELF file: whether it is a shared object for this machine, which symbols it
-// exports, and which would keep it in the process. They are read before the loader sees the file,
-// from bytes that may be anything. For the definitions of shared_object.hpp.
+// Reads the headers of an ELF file: whether it is a shared object for this machine, which symbols
+// it exports, and which symbols would keep it in the process. Reads them before the loader sees the
+// file, from bytes that may be anything. Included by the definitions of shared_object.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 #define OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
@@ -16,13 +16,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Symbols are mangled, and none are known of a file without section headers (loading does not need
-// them).
+// Symbols, which are mangled, and flags of an ELF file. A file without section headers, which
+// loading does not need, has no known symbols.
 struct ElfInfo {
-  std::vector<std::string> functions;      // defined, and seen from outside
+  std::vector<std::string> functions;      // defined and exported
   std::vector<std::string> unique;         // STB_GNU_UNIQUE: one in the process, never unmapped
   std::vector<std::string> thread_locals;  // may have destructors that wait for a thread's end
-  bool has_thread_locals = false;          // also when none is named
+  bool has_thread_locals = false;          // true also if their names are unknown
   bool no_delete = false;                  // linked with -z nodelete
 };
 
@@ -32,6 +32,7 @@ struct ElfInfo {
   Throw(code, "expected '", path, "' to be a shared object, but it ", found, ": ", mend);
 }
 
+// Reads one file for ReadElf.
 class ElfReader {
  public:
   ElfReader(std::string_view file, const std::string& path) : file_(file), path_(path) {}
@@ -53,7 +54,7 @@ class ElfReader {
   [[noreturn]] void Damaged(const Text& what) const {
     Refuse(StrCat("is damaged (", what, ")"), "copy or build it again");
   }
-  // Refuses a file that lacks the bytes [offset, offset + size); the sum may overflow.
+  // Throws if the file lacks the bytes [offset, offset + size), whose end may overflow.
   void Require(uint64_t offset, uint64_t size, const char* what) const {
     if (offset <= file_.size() && size <= file_.size() - offset) return;
     const uint64_t end = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
@@ -64,7 +65,7 @@ class ElfReader {
   template <class T>
   T At(uint64_t offset, const char* what) const {
     Require(offset, sizeof(T), what);
-    T out;  // copied: the file may put it at any address
+    T out;  // a copy: the original may be unaligned
     std::memcpy(&out, file_.data() + offset, sizeof out);
     return out;
   }
@@ -117,7 +118,7 @@ class ElfReader {
       } else if (segment.p_type == PT_TLS) {
         out_.has_thread_locals = segment.p_memsz > 0;
       } else if (segment.p_type == PT_DYNAMIC) {
-        has_dynamic = segment.p_filesz > 0;  // 0 where debug information was split off
+        has_dynamic = segment.p_filesz > 0;  // 0 in a file of split-off debug information
         ReadDynamic(segment.p_offset, segment.p_filesz / sizeof(ElfW(Dyn)));
       }
     }
@@ -161,8 +162,8 @@ class ElfReader {
     return At<ElfW(Shdr)>(header.e_shoff + index * sizeof(ElfW(Shdr)), "section headers");
   }
 
-  // From the full table only those symbols are read that the dynamic one leaves out: thread-locals
-  // private to a file.
+  // Reads the symbols of a table. From the full table it reads only local symbols, which the
+  // dynamic table leaves out: thread-locals private to a source file.
   void ReadSymbols(const ElfW(Shdr) & table, std::string_view names, bool dynamic) {
     for (uint64_t i = 0; i < table.sh_size / sizeof(ElfW(Sym)); ++i) {
       const auto symbol = At<ElfW(Sym)>(table.sh_offset + i * sizeof(ElfW(Sym)), "symbols");
@@ -180,10 +181,10 @@ class ElfReader {
           symbol.st_name < names.size() ? names.find('\0', symbol.st_name) : std::string_view::npos;
       if (end == std::string_view::npos) Damaged("a symbol's name does not end");
       const std::string_view name = names.substr(symbol.st_name, end - symbol.st_name);
-      // Many symbols may have the same very long name.
+      // Limits the sum of lengths: many symbols may have the same very long name.
       text_size_ += name.size();
       if (text_size_ > 16 * file_.size()) Damaged("its symbols' names are larger than the file");
-      // A variable's guard is listed beside it, and compilers' own say nothing.
+      // Skips the guards of listed variables, and compilers' own symbols.
       if (!name.starts_with("_ZGV") && !name.starts_with("__tls_guard") &&
           !name.starts_with("_TLS_MODULE_BASE_"))
         list->emplace_back(name);
@@ -211,7 +212,7 @@ class ElfReader {
 #elif defined(__aarch64__)
   static constexpr int kMachine = EM_AARCH64;
 #else
-  static constexpr int kMachine = 0;  // the loader says it
+  static constexpr int kMachine = 0;  // unknown: the loader checks it
 #endif
 
   std::string_view file_;
@@ -220,8 +221,8 @@ class ElfReader {
   uint64_t text_size_ = 0;
 };
 
-// Reads a file's bytes, which may be anything, without trusting one of them: a file that is not a
-// complete shared object for this machine is an Error that names `path`. Costs a pass over the
+// Reads a file's bytes, which may be anything, and trusts none of them. Throws an Error that names
+// `path` for a file that is not a complete shared object for this machine. Costs a pass over the
 // symbols.
 inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
   return ElfReader(file, path).Read();

@@ -1,5 +1,6 @@
-// The finalizers of loaded libraries: each is called once, when its library is unloaded or when the
-// process ends, before the destructors of static objects. For the definitions of library.hpp.
+// Calls the finalizers of loaded libraries, each once: when its library is unloaded, or when the
+// process ends, before the destructors of static objects. Included by the definitions of
+// library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 #define OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 
@@ -14,27 +15,27 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether this thread loads, unloads or finalizes a library.
+// True while this thread loads, unloads or finalizes a library.
 OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
 
-// exit() calls what was registered with atexit, destructors of static objects included, the last
-// registered first. The finalizers are registered anew whenever a library may have made static
-// objects: when it is loaded, and when a function of a kernel of it has returned for the first
-// time.
+// Finalizers that are still to be called. exit() calls functions registered with atexit and
+// destructors of static objects, the last registered first. Therefore CallAll is registered again
+// whenever a library may have made static objects: when it is loaded, and when a function of its
+// kernel has returned for the first time.
 class Finalizers {
  public:
-  // Whether the process ends: a library's own objects may be gone before the operators that the
-  // program still holds.
+  // True once the process ends: a library's own objects may then be gone before the operators that
+  // the program still holds.
   static bool ProcessEnds() { return Global().process_ends_.load(std::memory_order_relaxed); }
 
-  // `image` is initialized. Call must come before its end.
+  // Adds the finalizer of an initialized library. Call must come before the end of `image`.
   static void Add(const LibraryImage& image) {
     Finalizers& self = Global();
     const std::lock_guard lock(self.mutex_);
     self.pending_.push_back({&image, getpid()});
     Register();
   }
-  // Returns why it failed; empty where it did not, or has been called before.
+  // Calls the finalizer, unless it was called before. Returns why it failed; empty if it did not.
   static std::string Call(const LibraryImage& image) {
     Finalizers& self = Global();
     const std::lock_guard lock(self.mutex_);
@@ -55,8 +56,8 @@ class Finalizers {
     static auto* finalizers = new Finalizers;  // operators may outlive every static object
     return *finalizers;
   }
-  // A forked child has neither the threads nor the sole right to the files that its parent's
-  // finalizers end.
+  // Calls all finalizers, the last added first. A forked child skips its parent's: it lacks the
+  // parent's threads and shares its files.
   void CallAll() {
     process_ends_.store(true, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
@@ -68,7 +69,8 @@ class Finalizers {
         WriteLog(LogLevel::kError, last.image->name, StrCat("its finalize failed: ", why));
     }
   }
-  // The function answers nothing: what it throws is what it has told the host.
+  // Calls a library's finalize, which returns nothing. Returns what the library reported to the
+  // host when it threw; empty if it did not.
   static std::string Finalize(const LibraryImage& image) {
     if (!image.library->finalize) return {};
     const bool had_table = std::exchange(t_has_library_table, true);
@@ -80,15 +82,15 @@ class Finalizers {
 
   std::recursive_mutex mutex_;  // held while a finalizer runs, which may call exit()
   std::vector<Pending> pending_;
-  std::atomic<bool> process_ends_{false};  // relaxed: nothing is published by it
+  std::atomic<bool> process_ends_{false};  // relaxed: publishes nothing
 };
 
-// Which functions of a kernel have returned once.
+// Records which functions of a kernel have returned at least once.
 class KernelCalls : public RefCounted {
  public:
   enum Function : unsigned { kCreate = 1, kForward = 2, kBackward = 4 };
   void Returned(Function function) {
-    if (!(seen_.fetch_or(function, std::memory_order_relaxed) & function))  // a set of bits alone
+    if (!(seen_.fetch_or(function, std::memory_order_relaxed) & function))  // relaxed: bits alone
       Finalizers::Register();
   }
 

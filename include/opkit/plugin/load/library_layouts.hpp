@@ -1,4 +1,5 @@
-// The host's side of a library's layouts and devices. For the definitions of library.hpp.
+// Registers the layouts and devices of a library in its host. Included by the definitions of
+// library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
@@ -26,14 +27,15 @@ void ConvertByLibrary(const std::string& library, const std::string& what, const
       what);
 }
 
-// The memory of a library's device, and what the program asks it.
+// The allocator of a library's device. Also calls the library for the device's availability and
+// copies.
 class LibraryDevice final : public Allocator {
  public:
   LibraryDevice(const opkit_device& device, std::string library)
       : device_(device), name_(device.name), library_(std::move(library)) {}
   const char* name() const override { return name_.c_str(); }
 
-  // Null where no library brings the type now.
+  // Returns the device of a type; null if no loaded library brings it.
   static std::atomic<LibraryDevice*>& Of(DeviceType type) {
     static constinit std::atomic<LibraryDevice*> devices[AllocatorTable::kSlots] = {};
     return devices[Index(static_cast<int>(type))];
@@ -81,7 +83,7 @@ class LibraryDevice final : public Allocator {
   const std::string name_, library_;
 };
 
-// Operators of a library's device have done their work when they return.
+// The context of a library's device. Its operators have done their work when they return.
 class LibraryDeviceContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kFirstUserDevice;
@@ -100,11 +102,11 @@ class LibraryDeviceContext {
 };
 static_assert(DeviceContext<LibraryDeviceContext>);
 
-// Registers what a library brings beside its operators, all or nothing, and removes it.
+// Registers a library's layouts, converters and devices, all or none, and removes them.
 class LibraryLayouts {
  public:
   static void Register(LoadedLibrary& loaded) {
-    // Makes the registry: its hooks read the layouts that the library's kernels name.
+    // Creates the layout registry, whose hooks read the layouts that the library's kernels name.
     static_cast<void>(IsRegisteredLayout(kStandardLayout));
     const opkit_library& library = *loaded.image->library;
     if (!OPKIT_ABI_HAS(&library, devices)) return;
@@ -121,7 +123,7 @@ class LibraryLayouts {
       throw;
     }
   }
-  // Why the library must stay, of all that are loaded; empty where it may go.
+  // Returns why the library must stay loaded; empty if it may go. `all` are all loaded libraries.
   static std::string WhatHolds(const LoadedLibrary& loaded,
                                const std::vector<LoadedLibraryPtr>& all) {
     for (const LoadedLibraryPtr& other : all)
@@ -137,7 +139,7 @@ class LibraryLayouts {
                       " are in use; destroy the tensors that are there first");
     return {};
   }
-  // Registers the layouts of libraries whose names have become free.
+  // Registers layouts of the remaining libraries whose names have become free.
   static void Adopt(const std::vector<LoadedLibraryPtr>& all) {
     for (const LoadedLibraryPtr& other : all) {
       const std::vector<std::string> names = std::exchange(other->found_layouts, {});
@@ -182,7 +184,7 @@ class LibraryLayouts {
       RefuseDescription(loaded.image->name,
                         StrCat("has layout '", name, "' without to_standard or from_standard"),
                         "both are required, or no other backend could read what is in it");
-    ChannelsLast();  // the program's, registered when it is first asked for
+    ChannelsLast();  // registers the program's own layout, if that is not done
     if (IsKnown(name)) return loaded.found_layouts.push_back(name);
     const std::string library = loaded.image->name;
     LayoutDefinition definition;
@@ -216,8 +218,8 @@ class LibraryLayouts {
       definition.ns_per_byte = layout.ns_per_byte;
     loaded.layouts.push_back(RegisterLayout(std::move(definition)));
   }
-  // Where it leads from or to one of these layouts of the library's: between layouts of others
-  // alone it would stay when the library goes.
+  // Registers a converter from or to one of the library's `layouts`. A converter between layouts of
+  // others would stay when the library goes.
   static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter,
                            std::span<const LayoutId> layouts) {
     const LayoutId from = FindLayout(PartName(loaded, converter.from, "layout converter"));

@@ -1,5 +1,5 @@
-// The host's side of a loaded library: its operators become records like those of REGISTER_OP,
-// whose functions call the library's. For the definitions of library.hpp.
+// Imports the operators of a loaded library into its host: they become records like those of
+// REGISTER_OP, with functions that call the library's. Included by the definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
@@ -21,7 +21,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Calls a function of a library; a failure that it reports becomes an Error that says `what`.
+// Calls a function of a library. Throws an Error that begins with `what` if the function reports a
+// failure.
 template <class Call, class... What>
 void AskLibrary(const std::string& library, Call call, const What&... what) {
   const RegistryUse use;
@@ -37,7 +38,7 @@ void CallLibrary(const char* what, const std::string& op, const std::string& lib
   AskLibrary(library, call, what, " of operator ", op);
 }
 
-// Asks the functions of a library's operator.
+// Implements the hooks of an operator by calls of the library's functions.
 class LibraryHooks final : public FunctionHooks {
  public:
   LibraryHooks(LibraryImagePtr image, const opkit_op* op, const opkit_op& functions)
@@ -74,8 +75,8 @@ class LibraryHooks final : public FunctionHooks {
       if (input.constant) inputs.SetConstant(Index(i), *input.constant);
     }
     for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-    // Asks the library for dtypes or shapes; false where it cannot say yet. `read` takes a value's
-    // dtype or shape from an answer.
+    // Calls the library's inference of dtypes or shapes; false if the library cannot infer them
+    // yet. `read` returns a value's dtype or shape from the library's answer.
     const auto ask = [&](const char* what, bool all_known, auto function, auto read) {
       try {
         CallLibrary(what, name_, image_->name,
@@ -116,8 +117,8 @@ class LibraryHooks final : public FunctionHooks {
              std::ranges::all_of(context.outputs(),
                                  [](auto& output) { return output.shape.is_known(); });
     };
-    // With the elements of short lists of integers where shapes alone do not decide: an answer that
-    // came from data does not outlast the run.
+    // Passes the elements of short lists of integers only if shapes alone do not decide: a result
+    // that came from data is valid for that run alone.
     std::vector<int> lists;
     for (int i = 0; i < context.num_inputs(); ++i)
       if (const TensorInfo& input = context.input(i);
@@ -192,15 +193,15 @@ class LibraryHooks final : public FunctionHooks {
   }
 
  private:
-  static constexpr int32_t kMostValues = 65535;  // a node names them one by one
+  static constexpr int32_t kMostValues = 65535;  // a node names each of them
 
   LibraryImagePtr image_;
   const opkit_op* op_;
-  const opkit_op functions_;  // a copy of *op, null where its version has none
+  const opkit_op functions_;  // a copy of *op, with null for functions that its version lacks
   const std::string name_;
 };
 
-// What a kernel of a library proposes for a node.
+// Collects the configurations that a library's kernel proposes for a node.
 class LibraryProposals {
  public:
   LibraryProposals(const LibraryImage& image, const KernelQuery& query)
@@ -214,7 +215,8 @@ class LibraryProposals {
   }
   LibraryProposals(const LibraryProposals&) = delete;
 
-  // UnsupportedOperatorFeature with the reason where the kernel refuses the node.
+  // Returns the proposals. Throws UnsupportedOperatorFeature with the reason if the kernel refuses
+  // the node.
   std::vector<KernelConfig> Ask(const opkit_kernel* original, const opkit_kernel& kernel,
                                 const KernelQuery& query) {
     const AbiNode node(query.def);
@@ -260,10 +262,11 @@ class LibraryProposals {
   opkit_proposals view_{};
 };
 
-// A question to a kernel of a library, whether it takes the next node in, and its answer.
+// Offers the next node to a library's kernel for fusion, and receives the fused node.
 class OPKIT_IMAGE_LOCAL LibraryFusion {
  public:
-  // One whose neighbour's configuration cannot cross takes nothing in.
+  // Returns the fused node if the kernel takes the next node in. Nothing is fused if a
+  // configuration has no form in opkit_abi.h.
   static std::optional<FusedNode> Ask(const LibraryImage& image, const opkit_kernel* original,
                                       const opkit_kernel& kernel, const FusionQuery& query) {
     std::optional<LibraryFusion> fusion;
@@ -298,6 +301,7 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
   LibraryFusion(const LibraryFusion&) = delete;
 
  private:
+  // A node and its values, in the form of opkit_abi.h.
   struct Side {
     explicit Side(const KernelQuery& query)
         : node(query.def), inputs(query.inputs, symbols), outputs(query.outputs, symbols) {
@@ -336,7 +340,7 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
   opkit_fusion view_{};
 };
 
-// One operator of a library's kernel, `original`, of which `kernel` is a copy.
+// One operator that a library's kernel runs. `kernel` is a copy of the library's struct `original`.
 class LibraryInstance final : public DirectState {
  public:
   LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
@@ -361,7 +365,7 @@ class LibraryInstance final : public DirectState {
     calls_->Returned(KernelCalls::kCreate);
   }
   ~LibraryInstance() override {
-    if (Finalizers::ProcessEnds()) {  // left to it, where leak checkers see it
+    if (Finalizers::ProcessEnds()) {  // left to the process, reachable for leak checkers
       static auto* const left = new std::vector<void*>;
       left->push_back(instance);
       return;
@@ -370,8 +374,8 @@ class LibraryInstance final : public DirectState {
     HostErrorScope message;
     CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
-  // Runs either pass: an operator's first run, and those of a backward operator that runs the
-  // forward operator's instance.
+  // Runs forward or backward. Slow path: an operator's first run, and every run of a backward
+  // operator that shares the forward operator's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
     const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
@@ -394,7 +398,7 @@ class LibraryInstance final : public DirectState {
   const IntrusivePtr<KernelCalls> calls_;
 };
 
-// Lets a record that was read from `op` call the library's functions.
+// Makes a record, which was read from `op`, call the library's functions.
 inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op) {
   record.library = image->name;
   record.library_name = image->announced;
@@ -424,7 +428,7 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   }
 }
 
-// One question to a library, and its answer.
+// One call of a library's gradient function, and the nodes and names that it returns.
 class LibraryGradientCall {
  public:
   LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
@@ -467,8 +471,8 @@ class LibraryGradientCall {
     }));
     return name;
   }
-  // As GradientMakerBase::GI names: a value's second gradient, and one whose name comes in already
-  // (in place), get names of their own.
+  // Returns a gradient's name, as GradientMakerBase::GI does. A value's second gradient, and a
+  // gradient whose usual name comes in already (in place), get new names.
   std::string Name(const std::string& value, const std::string& suffix) {
     if (!suffix.empty()) return names_.Fresh(value, suffix);
     const std::string& name = names_.Of(value);
@@ -480,7 +484,8 @@ class LibraryGradientCall {
     return AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
       OperatorDef def = DefinitionOfAbi(node);
-      // A library hands the node's arguments on, not knowing what the program's operators take.
+      // Removes arguments that the library copied from the node, if the program's operator does not
+      // take them.
       const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
       for (const auto& [name, value] : self.def_.args())
         if (const Attribute* given = def.args().Find(name))
@@ -507,19 +512,18 @@ class LibraryGradientCall {
   GradientNames& names_;
   const AbiNode node_;
   std::vector<const char*> dense_, indices_, values_;
-  std::list<std::string> kept_;  // names that were handed out
+  std::list<std::string> kept_;  // names given to the library
   GradientOpsMeta answer_;
   opkit_gradient view_{};
 };
 
-// Whether the library says something about the operator's gradient, other than by a backward
-// function.
+// True if the library describes the operator's gradient by other means than a backward function.
 inline bool SaysGradient(const FunctionOpRecord& record) {
   return record.abi.gradient || record.Has(OPKIT_OP_NO_GRADIENT | OPKIT_OP_SHOULD_NOT_GRADIENT |
                                            OPKIT_OP_GRADIENT_NOT_IMPLEMENTED);
 }
 
-// The gradient that the library describes.
+// Returns the gradient that the library describes.
 inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
                                                 const FunctionOpRecord& record) {
   GradientRegistration gradient;

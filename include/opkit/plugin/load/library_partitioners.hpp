@@ -1,4 +1,5 @@
-// The host's side of a library's partitioners and passes. For the definitions of library.hpp.
+// Registers the partitioners and passes of a library in its host. Included by the definitions of
+// library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
@@ -17,7 +18,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Options as two arrays of strings, which must outlive this.
+// Options as two arrays of C strings, which point into the options given.
 class AbiOptions {
  public:
   explicit AbiOptions(const std::vector<std::pair<std::string, std::string>>& options) {
@@ -37,7 +38,7 @@ class AbiOptions {
   std::vector<const char*> names_, values_;
 };
 
-// A partitioner of a library, over one graph.
+// Runs a partitioner of a library over one graph.
 class LibraryPartitionWork final : public PartitionWork {
  public:
   LibraryPartitionWork(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
@@ -119,7 +120,7 @@ class LibraryPartitionWork final : public PartitionWork {
     if (!partition) Throw(ErrorCode::kInvalidArgument, "a function of a partition is given none");
     return *static_cast<LibraryPartitionWork*>(partition->context);
   }
-  // Of the call in progress.
+  // Returns the argument of the current Mark or Review; throws kFailedPrecondition outside of it.
   PartitionAnswer& answer() const {
     if (!answer_)
       Throw(ErrorCode::kFailedPrecondition, "nodes are taken and refused in mark alone");
@@ -129,7 +130,7 @@ class LibraryPartitionWork final : public PartitionWork {
     if (!review_) Throw(ErrorCode::kFailedPrecondition, "subgraphs are changed in review alone");
     return *review_;
   }
-  // The graph's own number of one of the library's.
+  // Returns the graph's own number of a node from the library's number.
   int NodeOf(uint64_t number) const {
     if (number >= graph_->order.size())
       Throw(ErrorCode::kOutOfRange, "the answer names node ", number, " of a graph that has ",
@@ -195,6 +196,7 @@ class LibraryPartitionWork final : public PartitionWork {
     });
   }
 
+  // The JSON of a graph, with the library's number of each node.
   struct NumberedJson : SymbolJson {
     std::vector<int64_t> numbers;
   };
@@ -206,19 +208,20 @@ class LibraryPartitionWork final : public PartitionWork {
   const PartitionArguments arguments_;
   const AbiOptions options_;
   const IntrusivePtr<AbiGraph> graph_;
-  std::vector<uint8_t> taken_;  // by the library's number
+  std::vector<uint8_t> taken_;  // by the library's number of a node
   opkit_partition partition_{};
   void* work_ = nullptr;
   bool began_ = false;
-  std::vector<uint64_t> number_;  // by node: the library's number
+  std::vector<uint64_t> number_;  // the library's number of each node
   std::optional<NumberedJson> json_;
-  // Of the call in progress.
+  // Set during a call of Mark or Review.
   PartitionAnswer* answer_ = nullptr;
   SubgraphReview* review_ = nullptr;
   const GraphView* body_ = nullptr;
   const GraphTypes* body_types_ = nullptr;
 };
 
+// A partitioner of a library, as the host registers it.
 class LibraryPartitioner final : public Partitioner {
  public:
   LibraryPartitioner(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
@@ -254,7 +257,7 @@ class LibraryPartitioner final : public Partitioner {
   const std::string name_;
 };
 
-// The changes that a pass of a library asks for, made when it has returned.
+// Collects the changes that a library's pass requests, and makes them when the pass has returned.
 class LibraryRewrite {
  public:
   LibraryRewrite(const Graph& graph, const PassArguments& options)
@@ -277,7 +280,7 @@ class LibraryRewrite {
   LibraryRewrite(const LibraryRewrite&) = delete;
   const opkit_rewrite* view() const { return &rewrite_; }
 
-  // Nodes in the order in which the pass saw them.
+  // Returns the changed graph. Nodes stay in the order in which the pass saw them.
   Graph Result() const {
     if (whole_) return *whole_;
     Graph result;
@@ -299,6 +302,7 @@ class LibraryRewrite {
   }
 
  private:
+  // The changes at one node.
   struct Edit {
     std::vector<OperatorDef> before;
     std::optional<OperatorDef> replacement;
@@ -354,7 +358,7 @@ class LibraryRewrite {
       self.removed_constants_.insert(name);
     });
   }
-  // Constants that are the graph's own stay shared.
+  // Takes the whole result of the pass. Constants that are the graph's own stay shared.
   static opkit_status SetGraph(const opkit_rewrite* rewrite, const opkit_graph* graph) {
     return AnswerCaller([&] {
       LibraryRewrite& self = Of(rewrite);
@@ -384,6 +388,7 @@ class LibraryRewrite {
   std::optional<Graph> whole_;
 };
 
+// A pass of a library, as the host registers it.
 class LibraryPass final : public NamedPass {
  public:
   LibraryPass(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use, const opkit_pass& pass)
@@ -408,12 +413,12 @@ class LibraryPass final : public NamedPass {
   const std::string name_;
 };
 
-// Registers a library's partitioners and passes, all or nothing, and removes them.
+// Registers a library's partitioners and passes, all or none, and removes them.
 class LibraryPartitioners {
  public:
   static void Register(LoadedLibrary& loaded) {
     const opkit_library& library = *loaded.image->library;
-    if (library.abi_minor < 3) return;  // the places were reserved
+    if (library.abi_minor < 3) return;  // their members were reserved before 1.3
     try {
       AddParts(loaded, library.num_partitioners, library.partitioners, "partitioner",
                &AddPartitioner);

@@ -1,5 +1,5 @@
-// What a library brings beside its operators, read from its description. For the definitions of
-// library.hpp.
+// Reads from a library's description what it brings besides operators: layouts, devices,
+// partitioners, passes, backends. Included by the definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
@@ -12,14 +12,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Error (kInvalidArgument) for a name that is missing or cannot be one.
+// Returns the name of a part. Throws kInvalidArgument if it is missing or cannot be a name.
 inline std::string PartName(const LoadedLibrary& loaded, const char* name, const char* what) {
   if (!name || !*name) RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
   CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
   return name;
 }
 
-// Calls add(loaded, part) for each, whose members are those of its struct's first version at least.
+// Calls add(loaded, part) for each part. Checks first that its struct has at least the members of
+// its first version.
 template <class Struct>
 void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
               void (*add)(LoadedLibrary&, const Struct&)) {

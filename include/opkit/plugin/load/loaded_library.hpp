@@ -11,23 +11,23 @@ class NamedPass;
 
 namespace detail {
 
-// A loaded library.
+// The code, the records and all registrations of a loaded library, for Unload to remove.
 struct LoadedLibrary : RefCounted {
   ~LoadedLibrary() override;
   LibraryImagePtr image;
   std::string path, backend;
   std::vector<FunctionRecord> records;
-  std::vector<std::pair<std::string, const opkit_backend*>> backends;  // that it describes
-  std::vector<char> owns;                  // the operator of records[i] is this library's
-  std::vector<std::string> gradients;      // of the operators whose gradient is this library's
-  bool overrides = false;                  // its kernels come first
-  std::vector<LayoutId> layouts;           // that it registered
-  std::vector<std::string> found_layouts;  // of its own, whose names were there before it
+  std::vector<std::pair<std::string, const opkit_backend*>> backends;  // backends that it describes
+  std::vector<char> owns;                  // owns[i]: it registered the operator of records[i]
+  std::vector<std::string> gradients;      // operators whose gradient it registered
+  bool overrides = false;                  // true if its kernels come first
+  std::vector<LayoutId> layouts;           // layouts that it registered
+  std::vector<std::string> found_layouts;  // names of its layouts that existed before it
   std::vector<DeviceType> devices;
   std::vector<IntrusivePtr<const Partitioner>> partitioners;
   std::vector<IntrusivePtr<const NamedPass>> passes;
   IntrusivePtr<FunctionUse> in_use{new FunctionUse};
-  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
+  int64_t idle_count = 1;  // use count of in_use while no operator of the library is alive
 
   const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
 };

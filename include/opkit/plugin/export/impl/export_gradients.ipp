@@ -1,4 +1,4 @@
-// Serves the gradient makers of a library's registries to its host.
+// Lets the host call the gradient makers of a library's registries.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
@@ -12,8 +12,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The library's gradient maker gives new values names of its own; the host then gives each its
-// name.
+// Calls the library's gradient maker, which gives new values names of its own. The host's new_name
+// then replaces each of them.
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {

@@ -1,4 +1,4 @@
-// Serves the layouts and devices of a library's registries to its host.
+// Describes the layouts and devices of a library's registries to its host.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
@@ -12,7 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Null: the standard layout.
+// Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
                                                              const char* from_layout,
                                                              const opkit_tensor* to,
@@ -23,6 +23,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor*
   });
 }
 
+// An opkit_layout for a registered layout.
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
@@ -53,6 +54,7 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   opkit_layout abi{};
 };
 
+// An opkit_layout_converter for a registered direct converter.
 struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   explicit ExportedConverter(const LayoutPair& pair) {
     abi.size = sizeof abi;
@@ -67,6 +69,7 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   opkit_layout_converter abi{};
 };
 
+// An opkit_device for a registered device type.
 struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   ExportedDevice(DeviceType number, std::string its_name)
       : type(number), name(std::move(its_name)) {

@@ -27,13 +27,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
-// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+// The thread that runs tasks, other than loops, of the library's operators: a second pool would
+// take CPUs from the host's. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the function that the author gave
-  bool described = false;        // to a host that has taken the library and not yet ended it
+  void (*finalize)() = nullptr;  // the author's function
+  bool described = false;        // true from the description to a host until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -46,7 +46,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
-  const struct End {  // also where the author's function throws
+  const struct End {  // runs also if the author's function throws
     ~End() {
       delete g_export_threads.pool.exchange(nullptr);
       g_export_threads.described = false;
@@ -59,7 +59,8 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
-  // The pool that this thread had before: also the host's, where the two share the variable.
+  // Gives the thread the pool that it had before the operator's run. The host may share this
+  // variable.
   struct OuterPool {
     explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
     OuterPool(const OuterPool&) = delete;
@@ -76,8 +77,9 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 
   ThreadPool* const pool_ = t_pool.pool;
 };
-// The host's call that the operator which runs in this thread serves.
+// The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+// Sets t_host_call for its own life.
 class OPKIT_IMAGE_LOCAL HostCallScope {
  public:
   explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
@@ -89,12 +91,12 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
-// The library's operator behind one operator of the host's, and the tensors that it reads and
-// writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
-// one is bound to a workspace.
+// The library's operator behind one operator of the host, and the tensors that it reads and writes.
+// A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
+// operator is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  // `config`: null where the host has chosen none.
+  // `config` is null if the host has chosen no configuration.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
       : def_(DefinitionOfAbi(&node)),
         registered_(StrCat("registered at ", kernel.Place())),
@@ -115,8 +117,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     outputs_.resize(def_.outputs().size());
   }
 
-  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
-  // operator, on a native one it issues its work.
+  // Runs the operator, at its place in the host's stream if there is one. A CPU stream waits for
+  // the operator; on a native stream the operator issues its work.
   void Run(const opkit_call* call) {
     const Device device = def_.device();
     if (!call->asynchronous) {
@@ -146,7 +148,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Outputs get names of their own, but for those that must be an input's.
+  // Gives output o a name of its own, or the name of the input in whose place it must be.
   void NameOutput(const OpSchema& schema, size_t o) {
     std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
@@ -160,7 +162,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     while (Contains(def_.inputs(), name)) name += "_out";
   }
 
-  // Whether `tensor` is the view already, so that nothing has to be made.
+  // True if `tensor` is the view already, so that no new tensor is needed.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
     if (layout) [[unlikely]]
       return tensor.raw_data() == view.data && tensor.storage() &&
@@ -220,7 +222,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       RethrowForHost(error);
     }
   }
-  // Without the lines about this operator, of which the host has its own.
+  // Throws the error without the lines about this operator, which the host adds itself.
   [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
     Error told(error.code(), error.message());
     for (const std::string& line : error.context()) {
@@ -230,7 +232,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     throw told;
   }
 
-  // Copies a result that does not lie in the host's memory there.
+  // Copies a result that does not lie in the host's memory to that memory.
   void Deliver(const opkit_call* call, size_t o) {
     opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
     const bool is_open = view.dtype == OPKIT_UNDEFINED;
@@ -270,8 +272,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           " for it; correct the schema's TensorInferenceFunction, or write one");
   }
 
-  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
-  // the host's call points to.
+  // A run that the host's stream starts later: a call of its own, with copies of the data that the
+  // host's call points to.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -308,13 +310,13 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   OperatorDef def_;
   const std::string registered_;
-  std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
-  BoundOperator bound_;             // or
+  std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
+  BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // of the direct call
+  std::vector<Tensor> inputs_, outputs_;  // for call_
 };
 
-// Frees the registries where the image is unmapped, and not at the program's end.
+// Frees the registries when the library is unmapped, but not at the program's end.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
@@ -325,8 +327,8 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
-// are their `author`.
+// Functions of an opkit_op whose `author` is a schema, and of opkit_kernels whose `author` is a
+// kernel of the registry.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -444,7 +446,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
          {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
-  // Wrong shapes are for infer_shape to report.
+  // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
   static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                                 opkit_value* outputs) {
     return GuardedCall([&] {
@@ -499,8 +501,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       }
     });
   }
-  // The largest scratch among the first configurations that the device's kernels propose in
-  // standard layouts: the host does not say which of them it asks for.
+  // Computes the largest scratch of the device's kernels, each by its first proposed configuration
+  // in standard layouts: the host does not name the kernel that it will run.
   OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                               const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
@@ -543,16 +545,16 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema,
     SchemaFunctions::FillIn(device.abi, *kernel);
   }
 }
-// A record of an operator of the registries: the library's second way to describe one.
+// Returns a record of a registered operator, like those of REGISTER_OP.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   FunctionRecord record(new FunctionOpRecord);
   record->name = schema.name();
   record->doc = schema.doc();
   record->file = schema.file();
   record->line = schema.line();
-  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
+  // OPKIT_OP_EFFECTS protects the node from hosts that do not know OPKIT_OP_KEEPS_STATE.
   const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
-  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
+  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes outputs that inference leaves open
                   (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
                   (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
@@ -565,7 +567,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
-  // The in-place pairs of the first values: a schema answers for any pair by a function.
+  // Adds the in-place pairs of the first values: a schema decides each pair by a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -576,7 +578,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
-// What the library says of a backend of its kernels.
+// Describes a backend of the library's kernels to the host: its rank and availability.
 struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
   explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
     abi.size = sizeof abi;

@@ -1,4 +1,4 @@
-// Serves the partitioners and passes of a library's registries to its host.
+// Describes the partitioners and passes of a library's registries to its host, and runs them.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 
@@ -16,7 +16,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The graph of a host, whose constants are its memory.
+// Returns a copy of the host's graph whose constants share the host's memory.
 inline Graph BorrowGraph(const opkit_graph& from) {
   return GraphOfAbi(
       &from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
@@ -28,12 +28,12 @@ inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t co
   for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
   return options;
 }
-// Throws what a function of the host has answered.
+// Throws the failure, if any, that a function of the host has returned.
 inline void AcceptAnswer(opkit_status status) {
   if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
 }
 
-// One run of a partitioner of this library over a graph of the host's.
+// Runs a partitioner of this library over one graph of the host.
 class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
  public:
   ExportedPartitionWork(const Partitioner& partitioner, const opkit_partition& partition)
@@ -96,7 +96,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
   std::unique_ptr<PartitionWork> work_;
 };
 
-// Runs what the host has called; of a FAIL the host has the reason already.
+// Runs `call` for the host. After a FAIL the host has the reason already.
 template <class Call>
 opkit_status AnswerHost(Call call) {
   return GuardedCall([&] {
@@ -109,6 +109,7 @@ opkit_status AnswerHost(Call call) {
   });
 }
 
+// An opkit_partitioner for a registered partitioner.
 struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
   explicit ExportedPartitioner(IntrusivePtr<const Partitioner> one)
       : partitioner(std::move(one)), name(partitioner->name()) {
@@ -152,6 +153,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
   opkit_partitioner abi{};
 };
 
+// An opkit_pass for a registered pass.
 struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
   explicit ExportedPass(IntrusivePtr<const NamedPass> one)
       : pass(std::move(one)), name(pass->name()), place(pass->place()) {

@@ -1,4 +1,4 @@
-// The functions of REGISTER_OP as opkit_op has them, and the library's description.
+// Implements opkit_op by the functions of REGISTER_OP, and describes the library.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
@@ -8,7 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An operator of the host: its attributes, read once, and the author's state.
+// One operator of the host: its attributes, read once, and the author's state.
 struct FunctionInstance {
   FunctionDevice& device;
   AttrMap attrs;
@@ -39,8 +39,8 @@ OPKIT_IMAGE_LOCAL inline void DestroyInstance(void* instance) {
   GuardedCall([&] { delete static_cast<FunctionInstance*>(instance); });
 }
 
-// Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
-// functions only read the views; they write to the memory behind.
+// Returns the host's array if its opkit_tensor has the size of ours, else copies. The author's
+// functions only read the views; they write to the memory behind them.
 inline OpTensor* ViewsOfAbi(const opkit_tensor* tensors, uint64_t count,
                             std::vector<OpTensor>& copies) {
   if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
@@ -128,7 +128,7 @@ inline ShapeVectors ShapesOfAbi(const opkit_value* values, uint64_t count) {
   }
   return shapes;
 }
-// An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
+// Stores shapes. An empty shape is a scalar if `empty_is_scalar`, else unknown.
 inline void StoreShapesInAbi(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
                              const char* what, bool empty_is_scalar) {
   CheckAnswers(shapes.size(), count, "inferShape", what);
@@ -215,7 +215,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) 
     if (record.Has(OPKIT_OP_NO_GRADIENT)) kernel.backward = nullptr;
   }
 }
-// A header's operator, registered by two units, is one.
+// Adds the records of REGISTER_OP. An operator of a header, registered by two units, is added once.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionRecord>& records) {
   std::string problems;
   for (const FunctionRecord& record : ThisLibrary().records) {

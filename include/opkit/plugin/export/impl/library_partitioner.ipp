@@ -1,4 +1,4 @@
-// Serves a partitioner in MXNet's spelling to the host.
+// Lets the host call a partitioner in MXNet's spelling.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 
@@ -10,6 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Functions of an opkit_partitioner whose `author` is a LibraryPartitionerRecord.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
   static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
     const LibraryPartitionerRecord& record = RecordOf(self->author);
@@ -61,7 +62,7 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
         return OpStatus();
       }
       OptionStrings given = attributes.Read();
-      std::sort(given.begin(), given.end());  // whatever the order of the map is
+      std::sort(given.begin(), given.end());  // the order of a map may differ
       for (const auto& [name, value] : given) {
         const AbiAttributes attribute(Arguments{{name, value}});
         Accept(partition->set_attr(partition, *attribute.data()));

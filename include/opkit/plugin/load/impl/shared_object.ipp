@@ -1,4 +1,4 @@
-// Opening and closing of shared objects by dlopen, and the copies of files that it needs.
+// Opens and closes shared objects by dlopen, and makes the copies of files that this needs.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
@@ -26,7 +26,7 @@ OPKIT_INLINE std::string Demangle(const std::string& symbol) {
   return out;
 }
 
-// A SharedObject in the list of all that are open.
+// A SharedObject that is in the list of all open objects.
 class OpenedObject final : public SharedObject {
  public:
   OpenedObject(const std::string& path, bool own_copy) : own_copy_(own_copy) {
@@ -40,7 +40,8 @@ class OpenedObject final : public SharedObject {
     const std::string_view bytes(static_cast<const char*>(file.data), file.size);
     info_ = ReadElf(bytes, path_);
     if (own_copy || !ShareOpenOne()) {
-      // In paths the loader replaces $ORIGIN, $LIB and $PLATFORM.
+      // The loader replaces $ORIGIN, $LIB and $PLATFORM in paths; the path of a copy has none of
+      // them.
       if (own_copy || name.find('$') != std::string::npos || IsLoaded(name))
         LoadCopy(bytes);
       else if (const std::string failure = Load(name); !handle_)
@@ -78,6 +79,7 @@ class OpenedObject final : public SharedObject {
   }
 
  private:
+  // The identity of a file and of its content.
   struct Identity {
     uint64_t device = 0, inode = 0;
     int64_t size = 0, seconds = 0, nanoseconds = 0;
@@ -90,7 +92,7 @@ class OpenedObject final : public SharedObject {
       if (error == 0 && size > 0) UnmapFile(data, size);
     }
   };
-  // A file of our own that goes when the loader has mapped it.
+  // A temporary file, deleted when the loader has mapped it.
   struct Copy {
     Copy() = default;
     Copy(Copy&&) = delete;
@@ -102,8 +104,8 @@ class OpenedObject final : public SharedObject {
     int file = -1;
     std::string path;  // where the copy is on disk
   };
-  // The objects that are open in the process, so that Open can tell an image in use from one that
-  // is merely left over.
+  // All open objects of the process. Open uses them to distinguish an image in use from a left-over
+  // one.
   struct OpenObjects {
     Mutex mutex;
     std::vector<OpenedObject*> objects;
@@ -133,7 +135,7 @@ class OpenedObject final : public SharedObject {
                                   : "mend that or name another file");
   }
 
-  // Loads the file; returns the loader's complaint, empty for none.
+  // Loads the file. Returns the loader's message if that fails, else an empty string.
   std::string Load(const std::string& name) {
     handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     loaded_path_ = name;
@@ -148,8 +150,8 @@ class OpenedObject final : public SharedObject {
     if (loaded) dlclose(loaded);
     return loaded;
   }
-  // Takes another handle of the image of an object that is open. The loader is not called under our
-  // lock: it has one of its own, and may be running code that opens a library.
+  // Takes another handle of an open object's image. Calls the loader without our lock: the loader
+  // has a lock of its own, and may be running code that opens a library.
   bool ShareOpenOne() {
     void* wanted = nullptr;
     const auto is_same = [&](OpenedObject& other) {
@@ -165,17 +167,17 @@ class OpenedObject final : public SharedObject {
     return false;
   }
 
-  // Loads a copy in memory or, where the system does not run code from there, in a folder.
+  // Loads a copy in memory, or in a folder if the system does not run code from memory.
   void LoadCopy(std::string_view bytes) {
     const char* folder = std::getenv("TMPDIR");
     if (!folder || !*folder) folder = "/tmp";
     std::string failure;
     Copy memory, disk;
-    // The name is what /proc/self/maps shows.
+    // /proc/self/maps shows this name.
     memory.file = memfd_create(path_.substr(path_.rfind('/') + 1, 200).c_str(), MFD_CLOEXEC);
     if (Write(memory.file, bytes)) {
       std::string name = StrCat("/proc/self/fd/", memory.file);
-      // Numbers of files are used again, and what stays mapped keeps its name.
+      // Makes the name new: numbers of files are reused, and a mapped image keeps its name.
       while (IsLoaded(name)) name.insert(0, 1, '/');
       failure = Load(name);
       if (handle_) return;
