@@ -1,28 +1,28 @@
-/* opkit_abi.h: all that crosses between a host program and a library of operators. C99.
+/* opkit_abi.h: everything that crosses between a host program and a library of operators. C99.
  *
- * A library exports one function, opkit_library_entry. It is given the host's table of functions
- * and returns a description of the library: its operators, and for each the functions that infer
- * and compute. Authors in C++ include opkit/op.hpp, which fills all of this in;
- * examples/library/plain_c.c is a library in C.
+ * A library exports one function, opkit_library_entry. Its argument is the host's table of
+ * functions. It returns a description of the library: its operators, and for each of them the
+ * functions that infer and compute. Authors in C++ include opkit/op.hpp, which fills all of this
+ * in; examples/library/plain_c.c is a library in C.
  *
- * The rules that keep libraries and hosts of different versions working together:
- * 1. Every struct begins with `size`, the sizeof that its maker compiled with, and `extension`,
- *    null but for private agreements. A reader asks OPKIT_ABI_HAS(p, member) before it reads a
- *    member that was not there in version 1.0.
- * 2. Members never change their place, type or meaning and are never removed. New ones go at the
- *    end of their struct, and OPKIT_ABI_MINOR grows by one. What cannot be done so is a new major
- *    version, which older libraries are refused by. A host does not look at flags it does not know.
+ * These rules keep libraries and hosts of different versions working together:
+ * 1. Every struct begins with `size`, its sizeof when its maker was compiled, and `extension`, null
+ *    except by private agreement. A reader checks OPKIT_ABI_HAS(p, member) before it reads a member
+ *    that version 1.0 did not have.
+ * 2. Members never change their place, type or meaning and are never removed. New members go at the
+ *    end of their struct, and OPKIT_ABI_MINOR grows by one. Any other change needs a new major
+ *    version, whose hosts refuse older libraries. A host ignores flags that it does not know.
  *    opkit_scope and opkit_invocation have no size and never change.
- * 3. Arrays of structs are read with the stride that their first element's `size` says
- *    (opkit_tensor_at, opkit_value_at), or are arrays of pointers.
- * 4. A null function pointer is something its side does not offer. A status that one does not know
- *    is a failure.
- * 5. No memory changes hands: who allocates frees. Strings are UTF-8, end with a zero and, like all
- *    that is passed to a call, last until the call returns; what describes a library lasts until it
- *    is unloaded.
- * 6. Nothing is thrown and no longjmp passes through a call in either direction.
- * 7. Any function may be called from several threads at once, for different instances; one
- *    instance is run by one thread at a time.
+ * 3. An array of structs is read with its first element's `size` as the stride (opkit_tensor_at,
+ *    opkit_value_at), or is an array of pointers.
+ * 4. A null function pointer is a function that its side does not offer. A status that the reader
+ *    does not know is a failure.
+ * 5. Memory does not change its owner: the side that allocates also frees. Strings are UTF-8 and
+ *    end with a zero. Everything that is passed to a call lasts until the call returns; the
+ *    description of a library lasts until the library is unloaded.
+ * 6. No exception and no longjmp passes through a call in either direction.
+ * 7. Several threads may call a function at once, for different instances; one thread at a time
+ *    runs an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -37,11 +37,11 @@ extern "C" {
 #define OPKIT_ABI_MAJOR 1
 #define OPKIT_ABI_MINOR 4
 
-/* Whether the struct that p points to is long enough to have the member. */
+/* True if the struct at p is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
   ((p)->size >= (uint64_t)((const char*)(&(p)->member + 1) - (const char*)(p)))
 
-/* What a function answers. After a failure the text given to host->set_error explains it. */
+/* The result of a function. The text given to host->set_error explains a failure. */
 typedef int32_t opkit_status;
 enum {
   OPKIT_OK = 0,
@@ -82,33 +82,34 @@ enum {
 /* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
 enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 
-/* How a result is to be stored. */
+/* How an output is stored. */
 enum {
-  OPKIT_REQ_NONE = 0,    /* nobody wants it: there is no memory */
-  OPKIT_REQ_WRITE = 1,   /* */
-  OPKIT_REQ_INPLACE = 2, /* the memory is that of an input, which the operator allows */
-  OPKIT_REQ_ADD = 3      /* onto what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+  OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
+  OPKIT_REQ_WRITE = 1,   /* over what is there */
+  OPKIT_REQ_INPLACE = 2, /* in the memory of an input, as the operator allows */
+  OPKIT_REQ_ADD = 3      /* added to what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
 };
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A tensor: a view. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+/* A view of a tensor. A tensor that the node leaves out has the dtype OPKIT_UNDEFINED and no
+ * data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
-  void* data; /* the first element; in the memory of the device */
+  void* data; /* the first element, in the memory of the device */
   const int64_t* shape;
   const int64_t* strides; /* in elements, one for each extent */
   int32_t rank;
   int32_t dtype;
   int32_t device_type;
   int32_t device_index;
-  int32_t req;      /* of an output */
+  int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
+  const void* host; /* the host's own: pass it on with the tensor, or a part of it, to invoke */
 } opkit_tensor;
 
-/* The type of an attribute. A list's number is its element's plus five. */
+/* The type of an attribute. The number of a list is its element's plus five. */
 enum {
   OPKIT_ATTR_INT = 0,
   OPKIT_ATTR_FLOAT = 1,
@@ -122,8 +123,8 @@ enum {
   OPKIT_ATTR_TENSORS = 9
 };
 
-/* A named attribute. Of the four arrays the one of its type has `count` elements (one for a single
- * value) and the others are null. */
+/* A named attribute. The array of its type has `count` elements (one for a single value); the other
+ * three arrays are null. */
 typedef struct opkit_attr {
   uint64_t size;
   const void* extension;
@@ -141,11 +142,11 @@ typedef struct opkit_attr {
 
 typedef struct opkit_node opkit_node;
 
-/* A graph that a node carries as an attribute: nodes in an order that respects their values. */
+/* A graph that a node carries as an attribute. Nodes come after those whose values they read. */
 typedef struct opkit_graph {
   uint64_t size;
   const void* extension;
-  const char* name; /* of the attribute */
+  const char* name; /* the attribute's name */
   uint64_t num_inputs;
   const char* const* inputs;
   uint64_t num_outputs;
@@ -155,7 +156,7 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
-  /* Since 1.3. What is known of the values that are named, read with opkit_value_at; none where the
+  /* Since 1.3. What is known of named values, read with opkit_value_at; num_values is 0 if the
    * graph was not inferred. */
   uint64_t num_values;
   const char* const* value_names;
@@ -167,19 +168,20 @@ struct opkit_node {
   uint64_t size;
   const void* extension;
   const char* op;
-  const char* name; /* empty where it has none */
+  const char* name; /* empty without a name */
   int32_t device_type;
   int32_t device_index;
   uint64_t num_inputs;
-  const char* const* inputs; /* names of values; empty for one that is left out */
+  const char* const* inputs; /* names of values; empty for an input that is left out */
   uint64_t num_outputs;
   const char* const* outputs;
   uint64_t num_attrs;
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
-  /* Since 1.3. Names of nodes that must run before it though it reads none of their outputs; the
-   * backend that it asks for, empty for none; whether it computes a gradient. */
+  /* Since 1.3. Names of nodes that must run before this node, although it reads none of their
+   * outputs; the backend that the node requests, empty for none; nonzero if it computes a
+   * gradient. */
   uint64_t num_control_inputs;
   const char* const* control_inputs;
   const char* backend;
@@ -187,7 +189,7 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* What is known of an input or output before it is computed; inference fills in what it can say. */
+/* What is known of an input or output before it is computed. Inference adds what it can. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
@@ -196,15 +198,15 @@ typedef struct opkit_value {
   int32_t dtype;   /* -1: unknown */
   int32_t rank;    /* -1: unknown */
   int32_t reserved;
-  /* -1: unknown; less: a symbol, the same number for the same one */
+  /* -1: unknown; below -1: a symbol, and equal numbers are the same symbol */
   int64_t dims[OPKIT_MAX_RANK];
-  const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
-  const char* layout; /* since 1.3: of an input, where a kernel proposes; null: the standard one */
+  const opkit_tensor* constant; /* the elements of an input if they are known, else null */
+  const char* layout;           /* since 1.3: of an input, when a kernel proposes; null: standard */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
 
-/* Memory of 0 bytes. */
+/* The address of scratch of 0 bytes. */
 #define OPKIT_NO_BYTES ((void*)64)
 
 /* One run of an operator. Tensors are read with opkit_input and opkit_output. */
@@ -218,31 +220,32 @@ typedef struct opkit_call {
   const opkit_tensor* inputs;
   uint64_t num_outputs;
   const opkit_tensor* outputs;
-  /* What scratch_bytes asked for, undefined at the start: OPKIT_NO_BYTES for 0 bytes; null where
-   * the operator has no scratch_bytes. */
+  /* Scratch of the size that scratch_bytes, or the chosen opkit_config, requests; undefined at the
+   * start. OPKIT_NO_BYTES for 0 bytes; null if the operator has no scratch_bytes and the kernel has
+   * no propose. */
   void* scratch;
   int64_t scratch_bytes;
-  void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
+  void* stream; /* a cudaStream_t if the device is CUDA: issue the work there */
   int32_t device_type;
   int32_t device_index;
-  int32_t asynchronous; /* not 0: what is issued now runs later, at its place in the stream */
+  int32_t asynchronous; /* nonzero: work issued now runs later, at its place in the stream */
   int32_t reserved;
-  uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
+  uint64_t random_seed; /* for this run, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
-  /* Since 1.3. The names of the layouts that inputs and outputs are in, whose strides then say
-   * nothing; null for one that lies as its strides say, and an array that is null where all do.
-   * Only for kernels whose configuration asks for it. */
+  /* Since 1.3. Names of the layouts of inputs and outputs; the strides of such a tensor mean
+   * nothing. A null name: the tensor lies as its strides say. A null array: all tensors do. Only
+   * for kernels whose configuration requests layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
 
-/* What remembers that an operator is not finished: see opkit_host.defer. */
+/* A handle of a run that ends after its function has returned: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
-/* Since 1.2. An operator that runs beside its caller: see opkit_host.invoke_async. */
+/* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
-/* Room for the host, on the caller's stack. */
+/* Storage for the host, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
@@ -251,101 +254,105 @@ typedef struct opkit_scope {
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
-  uint64_t kind; /* in its low 8 bits; the others are the host's: hand them on as they are */
+  uint64_t kind; /* in the low 8 bits; the other bits are the host's: keep them unchanged */
 } opkit_invocation;
 
-/* What the host offers. `call` is the one that forward or backward was given. */
+/* The functions of the host. `call` is the argument of forward or backward. */
 struct opkit_host {
   uint64_t size;
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* version; /* of the host's toolkit */
+  const char* version; /* of the toolkit that the host was compiled with */
 
-  /* Explains the failure that this thread is about to return; add_error adds to what is there. The
+  /* Explains the failure that this thread is about to return; add_error appends to the text. The
    * text is copied. */
   void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
   void (*add_error)(const char* text, uint64_t text_size);
-  /* Why a function of this table has failed last in this thread. */
+  /* Returns why the last failed function of this table failed in this thread. */
   const char* (*failure_text)(void);
 
-  /* `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the run has
-   * ended. Null for 0 bytes. From any thread of the call. */
+  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes, null for 0 bytes. Every
+   * call gives new memory, which is freed when the run has ended. May be called in any thread of
+   * the call. */
   opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
-  /* A dense tensor in such memory, written to *tensor. */
+  /* Allocates a dense tensor in the same way and writes it to *tensor. */
   opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
                             const int64_t* shape, opkit_tensor* tensor);
-  /* body(context, begin, end) for ranges that make up [0, n), on the host's threads and this one;
-   * `grain` indices make a range, 0 lets the host measure. Returns when all have run; where one
-   * fails, the others are skipped as far as they have not begun, and its status is the answer. Now,
-   * also on a CPU stream: issue it by launch. */
+  /* Calls body(context, begin, end) for ranges that make up [0, n), on the host's threads and this
+   * one. A range has `grain` indices; with 0 the host measures. Returns when all ranges have run.
+   * After a failure, ranges that have not begun are skipped, and its status is returned. Runs at
+   * once, also on a CPU stream: call it inside launch to run it in the stream. */
   opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
                                opkit_status (*body)(void* context, int64_t begin, int64_t end),
                                void* context);
-  /* work(context) at its place in the stream, and then drop(context); without a stream both now.
-   * drop is called also where work is not, and where launch fails. */
+  /* Calls work(context) at its place in the stream, and then drop(context); without a stream, both
+   * at once. Calls drop also if work is never called, and if launch fails. */
   opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
                          void (*drop)(void* context), void* context);
-  /* Another operator of the host on these tensors, writing into the outputs given; at its place in
-   * the stream where there is one. Kept ready from run to run. One thread of a call at a time. */
+  /* Runs another operator of the host on these tensors and writes into the outputs given; at its
+   * place in the stream, if there is one. The host keeps the operator ready from run to run. One
+   * thread of a call at a time. */
   opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
                          const opkit_tensor* inputs, uint64_t num_outputs,
                          const opkit_tensor* outputs, uint64_t num_attrs,
                          const opkit_attr* const* attrs);
   void (*log)(const opkit_call* call, int32_t level, const char* text);
 
-  /* A named part of the operator's own code, in this thread: begin and end nest. */
+  /* Begins a named part of the operator's own code, in this thread; scope_end ends it. Scopes
+   * nest. */
   void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
   void (*scope_end)(opkit_scope* scope);
-  /* The identity that work in this thread has now, and going on with it in a thread of one's own.
-   */
+  /* Writes the identity that work in this thread has. adopt continues it in a thread of the
+   * author's own, until scope_end. */
   void (*invocation)(opkit_invocation* identity);
-  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope); /* until scope_end */
+  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope);
 
-  /* For operators with OPKIT_OP_ASYNC: forward may return OPKIT_OK before its outputs are there.
-   * Whoever ends the work then calls complete, once, from any thread; tensors and memory of the
+  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
+   * When the work ends, complete must be called once, from any thread. Tensors and memory of the
    * call last until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
-  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS: the memory of an output that has the
-   * dtype OPKIT_UNDEFINED and is wanted (OPKIT_REQ_WRITE), of the shape that the data has decided,
-   * before forward returns. Written to *tensor, and where the call has its output. */
+  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS, before forward returns: allocates an
+   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in the shape that the data has
+   * decided. Writes the tensor to *tensor and to the output of the call. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke
-   * only issues work on a stream, so does this. What is written to *pending lasts as long as the
-   * call. */
+  /* Since 1.2. Does as invoke, but on the host's threads, while the caller goes on. If invoke only
+   * issues work on a stream, so does this. *pending lasts as long as the call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
                                const opkit_attr* const* attrs, opkit_pending** pending);
-  /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
-   * host waits for, and its failure is the function's. */
+  /* Waits until the operator has ended, and returns its status. When the operator's function has
+   * returned, the host waits for the others; their failure is the failure of the function. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 
-  /* Since 1.3. Runs a graph of the call's node, or a part of one, in the host: for what an operator
-   * has taken and cannot do itself. Inputs and outputs by position, results into the tensors given,
-   * which are dense; on the CPU, and at its place in a stream of the CPU's. The graph, which lasts
-   * as long as the operator, is made ready once. One thread of a call at a time. */
+  /* Since 1.3. Runs a graph of the call's node, or a part of it, in the host: for nodes that an
+   * operator has taken but cannot run itself. Inputs and outputs are given by position; results go
+   * into the tensors given, which are dense. Only on the CPU; in a CPU stream at its place. The
+   * host prepares the graph once, so the graph must last as long as the operator. One thread of a
+   * call at a time. */
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
 
-  /* Since 1.4. From any thread, also outside of a call. */
-  /* Whether the program has an operator of this name, 1 or 0. */
+  /* Since 1.4. These functions may be called in any thread, also outside of a call. */
+  /* Returns 1 if the program has an operator of this name, else 0. */
   int32_t (*has_operator)(const char* op);
-  /* Fills in what the program's operator says of the node's values, as infer_type and infer_shape
-   * of an opkit_op do; OPKIT_NOT_FOUND where it has none. */
+  /* Adds what the program's operator infers of the node's values, as infer_type and infer_shape of
+   * an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
   opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
-  /* `bytes`, which are not 0, of a device's memory, aligned to 64, by the allocator that the
-   * program has at the moment: *owner, which deallocate gets back. */
+  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the allocator
+   * that the program has at the moment. *owner is the argument for deallocate. */
   opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
                            void** owner);
   void (*deallocate)(void* owner, void* memory, int64_t bytes);
-  /* Whether the program records a profile, 1 or 0; and a span of it in this thread, until
-   * scope_end, of a kind as in the low 8 bits of opkit_invocation.kind. `node` may be null. */
+  /* Returns 1 if the program records a profile, else 0. span_begin begins a span of it in this
+   * thread, which scope_end ends; its kind is as in the low 8 bits of opkit_invocation.kind. `node`
+   * may be null. */
   int32_t (*is_profiling)(void);
   void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
@@ -354,16 +361,16 @@ struct opkit_host {
 typedef struct opkit_config {
   uint64_t size;
   const void* extension;
-  /* The name of the layout of each input and output of the node, null for the standard one; the
-   * array is null where all are. */
+  /* Names of the layouts of the node's inputs and outputs, null for the standard layout. A null
+   * array: all are standard. */
   const char* const* input_layouts;
   const char* const* output_layouts;
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
-  int64_t scratch_bytes;  /* of a run */
-  double cost_ns;         /* an estimate of its time; negative: none */
+  int64_t scratch_bytes;  /* of one run */
+  double cost_ns;         /* estimated time of one run; negative: unknown */
 } opkit_config;
-/* What a kernel proposes is told to it: by `add`, which copies, the best first. */
+/* Receives the configurations that a kernel proposes, the best first. `add` copies. */
 typedef struct opkit_proposals opkit_proposals;
 struct opkit_proposals {
   uint64_t size;
@@ -372,8 +379,8 @@ struct opkit_proposals {
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
-/* Since 1.4. A node with the configuration that was chosen for it, and the node that alone reads
- * its output 0, with its own: may the kernel compute both? */
+/* Since 1.4. The offer to a kernel to compute two nodes as one: a node, and the node that alone
+ * reads its output 0. Each comes with its chosen configuration. */
 typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
@@ -387,9 +394,10 @@ struct opkit_fusion {
   const opkit_value* next_inputs;
   const opkit_value* next_outputs;
   const opkit_config* next_config;
-  uint64_t read; /* the input of `next` that the node makes */
-  /* The two as one, for a kernel of the same backend: a node of the outputs of `next` that reads
-   * inputs of both, and the configuration it runs in. Without a call they stay two. */
+  uint64_t read; /* the input of `next` that is output 0 of the node */
+  /* Gives one node for both, for a kernel of the same backend, and the configuration in which it
+   * runs. The node has the outputs of `next` and reads inputs of both. Without a call they stay
+   * two. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -400,8 +408,8 @@ struct opkit_kernel {
   uint64_t size;
   const void* extension;
   const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
-  /* Makes what forward and backward get as `instance`: once for each operator that the host
-   * creates, and destroyed with it. Without it they get `author`. */
+  /* Makes the `instance` of forward and backward, once for each operator that the host creates;
+   * destroy ends it with the operator. Without create, the instance is `author`. */
   opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
   void (*destroy)(void* instance);
   opkit_status (*forward)(void* instance, const opkit_call* call);
@@ -409,24 +417,24 @@ struct opkit_kernel {
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
   const void* author; /* the author's own */
-  /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
+  /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
-  /* Since 1.3. The ways in which it can run the node; none, or OPKIT_UNSUPPORTED with the reason,
-   * where it cannot. Without it there is one: standard layouts, in place and scratch as the
-   * operator says. */
+  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
+   * none, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
+   * layouts, and the operator's own in-place pairs and scratch. */
   opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
                           const opkit_value* inputs, const opkit_value* outputs,
                           const opkit_proposals* proposals);
-  /* In place of create, for the one of them that was chosen. */
+  /* Replaces create for a configuration that was proposed and chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
-  /* Since 1.4. Takes the next node in, by fusion->fuse, or leaves it. */
+  /* Since 1.4. Takes the next node in by calling fusion->fuse, or does nothing. */
   opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
-/* forward keeps something in its instance that backward needs: both run the same one. */
+/* backward needs what forward keeps in its instance: both run the same instance. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
 
-/* One attribute, input or output, as documented. */
+/* The documentation of one attribute, input or output. */
 typedef struct opkit_parameter {
   uint64_t size;
   const void* extension;
@@ -438,25 +446,26 @@ typedef struct opkit_parameter {
   uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
 } opkit_parameter;
 
-/* What an operator's gradient function is asked: which nodes compute the gradients of the inputs of
- * `node` from those of its outputs. The values of `node` keep their names; all that is new is given
- * one by new_name. Names that are null or empty: no gradient. A sparse gradient is one of indices
- * and values of slices along the first axis. */
+/* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
+ * of `node` from those of its outputs. The values of `node` keep their names; new_name gives names
+ * to all new values. A null or empty name means no gradient. A sparse gradient consists of indices
+ * and values: slices along the first axis. */
 typedef struct opkit_gradient opkit_gradient;
 struct opkit_gradient {
   uint64_t size;
   const void* extension;
   const opkit_node* node;
-  const char* const* dense;   /* of each output: the name of its gradient, */
-  const char* const* indices; /* or those of a sparse one */
+  const char* const* dense;   /* for each output: the name of its gradient, */
+  const char* const* indices; /* or the names of its sparse gradient */
   const char* const* values;
   void* context; /* the host's own */
-  /* A name that nothing has yet, for a gradient of `value`, or where suffix is given for a part of
-   * the computation: "x" and "_grad_mask". The first without a suffix is where the gradient of
-   * `value` is expected. Lasts until the gradient function returns; null after a failure. */
+  /* Returns a new name for a gradient of `value`, or, with a suffix, for a part of the computation:
+   * "x" and "_grad_mask". The first name without a suffix is the one expected for the gradient of
+   * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
-  /* In the order they run. */
+  /* Adds the nodes in the order in which they run. */
   opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
+  /* Names the gradient of an input: dense, or indices and values. */
   opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
                             const char* indices, const char* values);
 };
@@ -471,7 +480,7 @@ typedef struct opkit_cost {
   uint64_t params_bytes;
 } opkit_cost;
 
-/* Since 1.4. Takes the inputs of a test of an operator, one by one, and copies them. */
+/* Since 1.4. Receives the inputs for a test of an operator, one by one. `add` copies. */
 typedef struct opkit_test_inputs opkit_test_inputs;
 struct opkit_test_inputs {
   uint64_t size;
@@ -480,11 +489,11 @@ struct opkit_test_inputs {
   opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
 };
 
-/* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
- * what nothing else decides, for an operator that the program has not already: parse_attrs,
- * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
- * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. Where an operator with OPKIT_OP_SUBGRAPH
- * has neither of them, types and shapes are those of the graph that its node carries. */
+/* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
+ * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
+ * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes the last two optional. With
+ * OPKIT_OP_SUBGRAPH, parse_attrs is optional; without the last two, types and shapes are those of
+ * the graph that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -500,19 +509,20 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* How many inputs and outputs a node with these attributes has (-1: any number), or a failure
-   * for wrong attributes. */
+  /* Returns how many inputs and outputs a node with these attributes has (-1: any number), or a
+   * failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
-  /* Fill in what is unknown, of the outputs from the inputs or the reverse. While some inputs are
-   * unknown a failure only means: not yet. Without infer_type outputs have the dtype of input 0. */
+  /* Infer what is unknown: outputs from inputs, or the reverse. While some inputs are unknown, a
+   * failure only means that it is too early. Without infer_type, outputs have the dtype of input
+   * 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                               opkit_value* outputs);
-  /* The inputs that are written to: mutated[i] is set to 1; all are 0 before. */
+  /* Sets mutated[i] to 1 for each input that is written to; all are 0 before. */
   opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
-  /* Memory of a run, known before it, for inputs whose shapes are known. */
+  /* Returns the scratch of a run in *bytes, for inputs whose shapes are known. */
   opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
                                 const opkit_value* inputs, int64_t* bytes);
 
@@ -523,48 +533,49 @@ struct opkit_op {
   uint64_t num_outputs;
   const opkit_parameter* const* outputs;
   const void* author; /* the author's own */
-  /* In place of a backward function: the nodes that compute the gradient. */
+  /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
-  /* Since 1.1. The work of a run; *cost has the bytes of all inputs and outputs before, and no
-   * flops, which is what an operator without it is taken to cost. */
+  /* Since 1.1. Returns the work of a run in *cost, which before has the bytes of all inputs and
+   * outputs and 0 flops. An operator without this function has that cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
-  /* Since 1.4. Inputs that a test may run it with, of floating-point type `dtype` where it has any,
-   * the same ones for the same seed; none where it has none for that type. */
+  /* Since 1.4. Adds inputs with which a test may run the operator, of floating-point type `dtype`
+   * if it has any: the same for the same seed. Adds none if there are none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
-#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds up */
+#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds */
 #define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
 /* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
 #define OPKIT_OP_EFFECTS ((uint64_t)16)
-/* no gradient flows through it; asking for one is a mistake; it has one that is not written yet */
+/* no gradient flows through it; requesting one is a mistake; it has one that is not written yet */
 #define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
 #define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
-   they give the same for the same inputs */
+/* with OPKIT_OP_EFFECTS, if the only effect is what a node keeps between its runs: they give the
+   same for the same inputs */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
-/* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
+/* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
 /* since 1.4: takes no attributes but attrs, also where there are none; without this flag an
    operator that has parse_attrs and no attrs takes any */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
- * name: that of a library is passed over where it has one already. */
+ * name: a library's layout is ignored if its name is taken. */
 typedef struct opkit_layout opkit_layout;
 struct opkit_layout {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Bytes that a tensor takes; null: as many as its elements. */
+  /* Returns in *bytes what a tensor takes; null: as many bytes as its elements take. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
-  /* Both are required, and write all of `to`, which has memory for it. In the host's memory. */
+  /* Both are required, and write all of `to`, which has enough memory. All data is in host
+   * memory. */
   opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
                               const opkit_tensor* to);
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
@@ -585,57 +596,60 @@ struct opkit_layout_converter {
   const void* author;
 };
 
-/* Since 1.3. A type of device with memory of its own; kernels for it name it, and have done their
- * work when forward returns, or tell when they have: see opkit_host.defer, with which a device has
- * queues of its own. Functions may be called by several threads at once. */
+/* Since 1.3. A type of device with memory of its own. A kernel for it has its name in
+ * opkit_kernel.device. Its work is done when forward returns, or ends as in opkit_host.defer, so
+ * that a device can have queues of its own. Several threads may call the functions at once. */
 typedef struct opkit_device opkit_device;
 enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
 struct opkit_device {
   uint64_t size;
   const void* extension;
   const char* name;
-  int32_t type; /* its number: from 80 to 127, one that no other device of the program has */
+  int32_t type; /* its number, from 80 to 127; no other device of the program has it */
   int32_t reserved;
-  /* A failure with the reason where the device of that index is not there. Null: any is. */
+  /* Returns a failure with the reason if there is no device of that index. Null: every index is
+   * there. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
-  /* Memory aligned to 64 bytes, or OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
+  /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
   void (*free)(const opkit_device* device, void* memory, int64_t bytes);
-  /* `bytes`, not 0, in one of the directions, done at the return; the two ranges do not overlap,
-   * and of two devices `index` is the target's. */
+  /* Copies `bytes` bytes, not 0, in one direction, and returns when that is done. The ranges do not
+   * overlap. Between two devices, `index` is the target's. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
   const void* author; /* the author's own */
 };
 
-/* Since 1.3. A graph that a partitioner is asked about, and its answers. What it has before `end`
- * is called lasts until then. */
+/* Since 1.3. A graph that a partitioner partitions, and the functions by which it does so.
+ * Everything that `begin` gets lasts until `end` is called. */
 typedef struct opkit_partition opkit_partition;
 struct opkit_partition {
   uint64_t size;
   const void* extension;
   void* context; /* the host's own */
-  /* The whole graph with its types, nodes in an order in which they can run: their numbers. */
+  /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
+   * node is its number. */
   const opkit_graph* graph;
-  const uint8_t* taken; /* of each node: not 0 where a partitioner before has put it there */
+  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has put it there */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* The graph, in `review` the subgraph, as text in the shape of MXNet's symbols; the second array
-   * has for each of its nodes the number in the graph it shows, -1 for inputs and constants. Both
-   * last until the partitioner's function returns. */
+  /* Writes the graph, in `review` the subgraph, as text in the form of MXNet's symbols. The second
+   * array has, for each node of the text, its number in that graph; -1 for inputs and constants.
+   * Both last until the partitioner's function returns. */
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
-  /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
-   * one subgraph; nor are different sets, numbers from 0 on: 0 where there is but one. Or says why
-   * it stays. */
+  /* In `mark`. Takes a node. A subgraph never has nodes of two kinds that are numbers from 0 on;
+   * kind -1 goes with every kind. Nor has it nodes of two sets, which are numbers from 0 on; 0 if
+   * there is one set only. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
+  /* In `mark`. Leaves a node where it is, for this reason. */
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
-  /* In `review`. A legal subgraph, its nodes' numbers in the whole graph, and the operator that
-   * takes its place, which does not carry it yet. Its inputs and outputs have the names that they
-   * have in the graph. */
+  /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
+   * that replaces it, which does not carry it yet. Inputs and outputs of the subgraph have the
+   * names that they have in the graph. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -644,15 +658,15 @@ struct opkit_partition {
   uint64_t num_nodes;
   const uint64_t* nodes;
   opkit_status (*reject)(const opkit_partition* partition, const char* why);
-  /* An attribute of the operator; a constant of the subgraph, under a name that it does not have.
-   */
+  /* Sets an attribute of the operator; add_constant adds a constant to the subgraph, under a name
+   * that the subgraph does not have. */
   opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
   opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
                                const opkit_tensor* value);
 };
 
-/* Since 1.3. Says which nodes of a graph go to an operator of the library. The functions are called
- * in the order begin, mark, review for each subgraph, end; of several graphs side by side. */
+/* Since 1.3. Decides which nodes of a graph go to an operator of the library. The host calls begin,
+ * mark, review for each subgraph, and end, in this order; for several graphs possibly at once. */
 typedef struct opkit_partitioner opkit_partitioner;
 struct opkit_partitioner {
   uint64_t size;
@@ -661,19 +675,19 @@ struct opkit_partitioner {
   const char* file; /* where it is defined */
   int32_t line;
   int32_t reserved;
-  /* The operator that takes the place of a subgraph of this kind. */
+  /* Returns the operator that replaces a subgraph of this kind. */
   const char* (*subgraph_op)(const opkit_partitioner* partitioner, int32_t kind);
-  /* Makes what the next three get as `work`; null: they get `author`. */
+  /* Makes the `work` of the next three functions. Null: `work` is `author`. */
   opkit_status (*begin)(const opkit_partitioner* partitioner, const opkit_partition* partition,
                         void** work);
   opkit_status (*mark)(void* work, const opkit_partition* partition);
-  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: takes all */
+  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: accepts all */
   void (*end)(void* work);
   const void* author; /* the author's own */
 };
 
-/* Since 1.3. A graph that a pass changes. Numbers of nodes are those of `graph` throughout; what
- * the functions say happens when the pass has returned, in one, and only if the result is right. */
+/* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
+ * the changes together when the pass has returned, and only if the result is right. */
 typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
@@ -683,17 +697,17 @@ struct opkit_rewrite {
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* Adds a node before that of this number, or at the end for num_nodes. */
+  /* Adds a node before the node of this number, or at the end for num_nodes. */
   opkit_status (*add_node)(const opkit_rewrite* rewrite, uint64_t before, const opkit_node* node);
   opkit_status (*replace_node)(const opkit_rewrite* rewrite, uint64_t node,
                                const opkit_node* replacement);
   opkit_status (*remove_node)(const opkit_rewrite* rewrite, uint64_t node);
-  /* Every node that reads `from` reads `to`. */
+  /* Makes every node that reads `from` read `to`. */
   opkit_status (*replace_uses)(const opkit_rewrite* rewrite, const char* from, const char* to);
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Instead of all that: the whole result. Its inputs and outputs are those of `graph`. */
+  /* Gives the whole result in place of such changes, with the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -708,33 +722,33 @@ struct opkit_pass {
   const void* author; /* the author's own */
 };
 
-/* Since 1.4. What is said of a backend of the library's kernels (opkit_kernel.backend). */
+/* Since 1.4. The description of a backend of the library's kernels (opkit_kernel.backend). */
 typedef struct opkit_backend opkit_backend;
 struct opkit_backend {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Of the library's own operators: kernels of a higher rank come first, plain ones have 0;
-   * negative for none. */
+  /* For the library's own operators: kernels of a higher rank come first, plain kernels have rank
+   * 0. Negative: no rank. */
   int32_t rank;
   int32_t reserved;
-  /* A failure with the reason where it cannot run on this machine. Asked once, when a kernel of it
-   * might first run. Null: it can. */
+  /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
+   * one of its kernels might first run. Null: it can run. */
   opkit_status (*available)(const opkit_backend* backend);
   const void* author; /* the author's own */
 };
 
-/* A library. */
+/* The description of a library. */
 typedef struct opkit_library {
   uint64_t size;
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* name;    /* null: the file's */
-  const char* version; /* of the toolkit it was compiled with; null: none */
-  /* Called once before anything else, with the host's version; a failure refuses the loading. */
+  const char* name;    /* null: the file's name */
+  const char* version; /* of the toolkit with which it was compiled; null: none */
+  /* Called once, before anything else, with the host's version. A failure stops the loading. */
   opkit_status (*initialize)(uint32_t host_abi_major, uint32_t host_abi_minor);
-  void (*finalize)(void); /* before it is unmapped */
+  void (*finalize)(void); /* called once: before unloading, or when the process ends */
   uint64_t num_ops;
   const opkit_op* const* ops;
   /* Since 1.3; a host of an older version refuses a library that has any. */
@@ -755,7 +769,8 @@ typedef struct opkit_library {
   const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
-/* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
+/* The name of the one function that a library exports. It returns null, after host->set_error, if
+ * the library cannot serve this host. */
 #define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
 typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
 
@@ -771,14 +786,14 @@ static inline const opkit_tensor* opkit_input(const opkit_call* call, uint64_t i
 static inline const opkit_tensor* opkit_output(const opkit_call* call, uint64_t i) {
   return opkit_tensor_at(call->outputs, i);
 }
-/* Elements of a tensor. */
+/* Returns the number of elements of a tensor. */
 static inline int64_t opkit_numel(const opkit_tensor* tensor) {
   int64_t count = 1;
   int32_t i;
   for (i = 0; i < tensor->rank; ++i) count *= tensor->shape[i];
   return count;
 }
-/* The attribute of that name; null when there is none. */
+/* Returns the attribute of that name; null if there is none. */
 static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const char* name) {
   uint64_t i;
   for (i = 0; i < node->num_attrs; ++i) {
