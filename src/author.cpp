@@ -1,4 +1,4 @@
-// The compiled runtime: what a library of operators needs of it, without the runtime that runs
+// The compiled runtime: the part that a library of operators needs, without the part that runs
 // them.
 #include "opkit/op/abi/impl/abi_attributes.ipp"
 #include "opkit/op/abi/impl/op_conversion.ipp"

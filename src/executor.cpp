@@ -1,5 +1,4 @@
-// Executors of plans, and what a recorded run of one was: the compiled runtime's part that runs
-// graphs.
+// The compiled runtime: executors of plans, profiles of their runs, and comparisons of two runs.
 #include "opkit/graph/impl/executor.ipp"
 #include "opkit/graph/debug/impl/compare_runs.ipp"
 #include "opkit/graph/debug/impl/run_values.ipp"

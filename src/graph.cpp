@@ -1,4 +1,4 @@
-// The definitions of graphs: the graph itself, inference, passes, gradients, printing and nets.
+// The compiled runtime: graphs, their inference, passes, gradients, printing and nets.
 #include "opkit/graph/impl/graph.ipp"
 #include "opkit/graph/gradient/impl/body_gradient.ipp"
 #include "opkit/graph/gradient/impl/gradients.ipp"

@@ -1,4 +1,4 @@
-// The memory planner, compiled once: lifetimes, placing, proof.
+// The compiled runtime: the memory planner, with lifetimes, placing and proof.
 #include "opkit/graph/memory/impl/lifetimes.ipp"
 #include "opkit/graph/memory/impl/node_order.ipp"
 #include "opkit/graph/memory/impl/plan_memory.ipp"

@@ -1,4 +1,4 @@
-// The definitions of partitioners and of the cuts that they lead to, compiled once.
+// The compiled runtime: partitioners, and the cuts that follow from them.
 #include "opkit/graph/partition/impl/partition.ipp"
 #include "opkit/graph/partition/impl/cut.ipp"
 #include "opkit/graph/partition/impl/extract.ipp"

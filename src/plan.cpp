@@ -1,4 +1,4 @@
-// Plans of graphs: selection, fusion, conversion, memory. Compiled once.
+// The compiled runtime: plans of graphs, with selection, fusion, conversion and memory.
 #include "opkit/graph/impl/plan.ipp"
 #include "opkit/graph/impl/draw_plan.ipp"
 #include "opkit/graph/plan/impl/converted_graph.ipp"

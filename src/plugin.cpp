@@ -1,5 +1,5 @@
-// The compiled runtime: libraries of operators that are loaded while the program runs, and the
-// other end of it, the operators of a library's registries handed over to its host.
+// The compiled runtime: loads libraries of operators at run time. In a library it describes the
+// operators of its registries to the host.
 #include "opkit/plugin/export/impl/export_gradients.ipp"
 #include "opkit/plugin/export/impl/export_graphs.ipp"
 #include "opkit/plugin/export/impl/export_layouts.ipp"

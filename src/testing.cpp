@@ -1,2 +1,2 @@
-// The compiled runtime: tests of operators without a host program.
+// The compiled runtime: tests of a library's operators without a host program.
 #include "opkit/plugin/impl/testing.ipp"
