@@ -1,5 +1,5 @@
-// All standard operators, schemas and reference kernels, for programs that compile them themselves:
-// include it in one translation unit. With CMake, link opkit::ops instead.
+// All standard operators: schemas and reference kernels. Programs that compile the operators
+// themselves include this header in one translation unit; with CMake, link opkit::ops instead.
 #ifndef OPKIT_OPS_ALL_HPP_
 #define OPKIT_OPS_ALL_HPP_
 

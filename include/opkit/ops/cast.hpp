@@ -20,10 +20,10 @@ void RunCast(const ElementRun& run) {
       y[i] = static_cast<StoredType<To>>(ConvertElement<To>(x[i]));
 }
 
-// The dtype with that number in ONNX's enumeration TensorProto.DataType. Errors: kInvalidArgument
-// for a number outside it, kUnsupported for a type without a DType.
+// Returns the dtype with this number in ONNX's enumeration TensorProto.DataType. Throws
+// kInvalidArgument for a number outside it, kUnsupported for a type that Cast does not convert to.
 inline DType CastTarget(int64_t onnx_type) {
-  constexpr int64_t kLargest = 26;  // of ONNX 1.22
+  constexpr int64_t kLargest = 26;  // in ONNX 1.22
   if (onnx_type < 1 || onnx_type > kLargest)
     Throw(ErrorCode::kInvalidArgument, "Cast: to=", onnx_type,
           " is no element type of ONNX; expected the number of one, such as 1 for float32");
@@ -46,7 +46,8 @@ class CastOp : public ElementwiseOperator {
     static_cast<void>(GetSingleArgument<int64_t>("saturate", 1));  // only matters for 8-bit types
   }
 
-  // In place if the sizes are equal: else writes could overwrite elements before they are read.
+  // Proposes the output in place if the element sizes are equal. With different sizes, writes could
+  // overwrite elements before they are read.
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     KernelConfig config;
     const int64_t from = ItemSize(query.inputs[0].dtype), to = ItemSize(query.outputs[0].dtype);

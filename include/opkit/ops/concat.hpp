@@ -1,4 +1,4 @@
-// Concat and Split: join tensors along an axis, and cut one into parts.
+// Concat joins tensors along an axis; Split cuts a tensor into parts.
 #ifndef OPKIT_OPS_CONCAT_HPP_
 #define OPKIT_OPS_CONCAT_HPP_
 
@@ -56,7 +56,7 @@ inline void InferConcat(InferenceContext& c) {
   c.SetOutput(0, dtype, shape);
 }
 
-// The extents of the parts along the axis, as far as they are known.
+// Returns the extents of Split's parts along the axis, as far as they are known.
 inline std::vector<Dim> SplitExtents(const InferenceContext& c, const Dim& whole) {
   const int parts = c.num_outputs();
   std::vector<Dim> extents(static_cast<size_t>(parts));
@@ -111,7 +111,7 @@ inline void InferSplit(InferenceContext& c) {
   }
 }
 
-// Splits the gradient by the extents of the inputs.
+// Splits the output's gradient by the extents of the inputs.
 class ConcatGradient final : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
@@ -136,6 +136,7 @@ class ConcatGradient final : public GradientMakerBase {
   }
 };
 
+// Joins the gradients of the outputs; zeros stand for an output without a gradient.
 class SplitGradient final : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;

@@ -1,4 +1,5 @@
-// If: runs one of the two graphs of its node. A graph is compiled when it first runs, and kept.
+// If: runs one of the two graphs ("branches") of its node. The base class BodyOperator runs the
+// graphs.
 #ifndef OPKIT_OPS_CONTROL_FLOW_HPP_
 #define OPKIT_OPS_CONTROL_FLOW_HPP_
 
@@ -12,7 +13,8 @@ namespace detail {
 
 inline constexpr const char* kIfBranches[] = {"then_branch", "else_branch"};
 
-// Error (kInvalidArgument) if the node has no such branch, or its inputs or outputs do not fit.
+// Returns the branch `name` of an If node. Throws kInvalidArgument if the node has no such branch,
+// or if the branch's inputs or outputs do not fit the node.
 inline NodeBody IfBranchOf(const OperatorDef& def, const char* name) {
   NodeBody branch;
   branch.name = name;
@@ -36,7 +38,8 @@ inline NodeBody IfBranchOf(const OperatorDef& def, const char* name) {
   return branch;
 }
 
-// Error (kInvalidArgument, kTypeMismatch) unless it is one bool.
+// Returns the value of the condition. Throws kTypeMismatch if it is not bool, kInvalidArgument if
+// it is not one element.
 inline bool IfCondition(const Tensor& condition) {
   if (condition.dtype() != DType::kBool)
     Throw(ErrorCode::kTypeMismatch, "If: the condition is ", condition, ", expected one bool");
@@ -45,8 +48,8 @@ inline bool IfCondition(const Tensor& condition) {
   return *condition.data<bool>();
 }
 
-// The captures that a branch writes to, whichever is taken. Of a branch that does not fit the node,
-// which inference refuses, none.
+// Returns the node's inputs that a branch writes to, for both branches. Skips a branch that does
+// not fit the node; inference refuses such a node.
 inline std::vector<int> InputsThatBranchesRewrite(const OperatorDef& def) {
   std::vector<int> rewritten;
   for (const char* name : kIfBranches) try {
@@ -64,6 +67,8 @@ inline InferredBody InferIfBranch(const InferenceContext& c, const char* name) {
   return InferBody(c, *branch.graph, branch.inputs, name);
 }
 
+// Returns the shape that both branches agree on: differing extents, or with differing ranks the
+// shape, are unknown.
 inline SymbolicShape EitherShape(const SymbolicShape& a, const SymbolicShape& b) {
   if (!a.has_rank() || !b.has_rank() || a.rank() != b.rank()) return {};
   std::vector<Dim> dims;
@@ -81,8 +86,8 @@ inline void InferIf(InferenceContext& c) {
     }
     return;
   }
-  // A branch that fails for these shapes is not the one taken: exporters write "if the extent is 1,
-  // squeeze it".
+  // Ignore a branch whose inference fails for these shapes: a run does not take it. Exporters
+  // write, for example, "if the extent is 1, squeeze it".
   std::vector<TensorInfo> either[2];
   for (int branch = 0; branch < 2; ++branch) {
     static_cast<void>(IfBranchOf(c.def(), kIfBranches[branch]));

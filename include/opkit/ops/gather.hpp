@@ -10,7 +10,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Calls f(i, index) for each element of a dense int64 or int32 tensor; negative indices count from
-// the end of an axis of `extent`. Error (kOutOfRange) for an index outside it.
+// the end of an axis of `extent`. Throws kOutOfRange for an index outside the axis.
 template <class F>
 void ForIndices(const Tensor& indices, int64_t extent, std::string_view op, F f) {
   DispatchDType<int64_t, int32_t>(indices.dtype(), [&]<class T>() {
@@ -92,7 +92,7 @@ class GatherElementsOp final : public StandardOperator {
     const Dims steps = x.shape().DenseStrides();
     const auto* from = static_cast<const char*>(x.raw_data());
     auto* to = static_cast<char*>(y->raw_mutable_data());
-    // `base` is the offset in x of `position`, with index 0 along `axis`.
+    // The current position in `indices`, and its offset in x when the index along `axis` is 0.
     Dims position(std::vector<int64_t>(static_cast<size_t>(x.rank()), 0));
     int64_t base = 0;
     detail::WithElementOfSize(ItemSize(x.dtype()), [&](auto element) {

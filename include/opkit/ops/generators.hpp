@@ -1,4 +1,4 @@
-// Constant, ConstantOfShape, Range: make tensors of attributes and a few numbers.
+// Constant, ConstantOfShape, Range: create tensors from attributes and a few numbers.
 #ifndef OPKIT_OPS_GENERATORS_HPP_
 #define OPKIT_OPS_GENERATORS_HPP_
 
@@ -8,7 +8,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The value of a Constant node. Error (kInvalidArgument) unless exactly one attribute gives it.
+// Returns the value of a Constant node. Throws kInvalidArgument unless exactly one attribute gives
+// it.
 inline Tensor ConstantValue(const Arguments& args) {
   Tensor value;
   int found = 0;
@@ -34,7 +35,8 @@ inline Tensor ConstantValue(const Arguments& args) {
   return value;
 }
 
-// The element that ConstantOfShape repeats.
+// Returns the element that ConstantOfShape repeats. Throws kInvalidArgument unless `value` is one
+// element.
 inline Tensor FillElement(const Arguments& args) {
   Tensor value = args.Get<Tensor>("value", Tensor::Scalar(0.f));
   if (value.numel() != 1 || !value.initialized())
@@ -48,7 +50,8 @@ inline void InferConstantOfShape(InferenceContext& c) {
   c.SetOutput(0, FillElement(c.args()).dtype(), shape);
 }
 
-// The number in an input of Range. Error (kInvalidArgument) unless that is one element of T.
+// Returns the number in an input of Range. Throws kInvalidArgument unless the input is one element
+// of type T.
 template <class T>
 T RangeNumber(const Tensor& tensor, const char* name) {
   if (tensor.numel() != 1 || tensor.dtype() != kDTypeOf<T>)
@@ -63,7 +66,8 @@ void WithRangeType(DType dtype, F f) {
   DispatchDType<int16_t, int32_t, int64_t, float16, bfloat16, float, double>(dtype, f);
 }
 
-// The number of elements of a Range; -1 if it is not finite or does not fit in 62 bits.
+// Returns the number of elements of a Range; -1 if it is not finite or too large: 2^63 or more for
+// integers, 2^62 or more for floating-point numbers. Throws kInvalidArgument for a delta of 0.
 template <class T>
 int64_t RangeSize(T start, T limit, T delta) {
   if (delta == T(0)) Throw(ErrorCode::kInvalidArgument, "Range: 'delta' is 0");
@@ -143,8 +147,8 @@ class RangeOp final : public StandardOperator {
       const T delta = detail::RangeNumber<T>(Input(2), "delta");
       T* out = y->mutable_data<T>();
       for (int64_t i = 0; i < y->numel(); ++i) {
-        if constexpr (std::is_integral_v<T>) {  // the sum is in range, but steps before it may not
-                                                // be
+        if constexpr (std::is_integral_v<T>) {  // unsigned: `i * delta` may overflow int64,
+                                                // although the sum is in range
           out[i] = static_cast<T>(static_cast<uint64_t>(start) +
                                   static_cast<uint64_t>(i) * static_cast<uint64_t>(delta));
         } else {

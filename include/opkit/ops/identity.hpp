@@ -1,5 +1,5 @@
-// Identity, and Dropout, which is the identity in inference.
-// Source: the ONNX operator pages (https://onnx.ai/onnx/operators), opset 21.
+// Identity and Dropout. When a model is not being trained, Dropout equals Identity. Source: the
+// ONNX operator pages (https://onnx.ai/onnx/operators), opset 21.
 #ifndef OPKIT_OPS_IDENTITY_HPP_
 #define OPKIT_OPS_IDENTITY_HPP_
 
@@ -28,8 +28,8 @@ OPKIT_REGISTER_CPU_OPERATOR(Identity, IdentityOp);
 
 namespace detail {
 
-// MT19937 (Matsumoto, Nishimura, "Mersenne twister", 1998), seeded and read like NumPy's
-// RandomState, which made the masks in ONNX's conformance data.
+// The random generator MT19937 (Matsumoto, Nishimura, "Mersenne twister", 1998). Seeded and read
+// like NumPy's RandomState, because that made the masks in ONNX's conformance data.
 class MersenneTwister {
  public:
   explicit MersenneTwister(uint32_t seed) {
@@ -37,7 +37,7 @@ class MersenneTwister {
     for (uint32_t i = 1; i < kSize; ++i)
       state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
   }
-  // In [0, 1), with 53 random bits.
+  // Returns a number in [0, 1) with 53 random bits.
   double Uniform() {
     const double high = static_cast<double>(Next() >> 5), low = static_cast<double>(Next() >> 6);
     return (high * 0x1p26 + low) * 0x1p-53;
@@ -70,9 +70,9 @@ OPKIT_NODE_GRADIENT(Identity) { SetDense(0, GO(0)); }
 
 }  // namespace detail
 
-// In training each element is dropped with probability `ratio` and the others are scaled by
-// 1 / (1 - ratio). With the attribute `seed` every run drops the same elements; without it, the
-// choice depends on SetSeed, the node's output name and the run.
+// In training, sets each element to 0 with probability `ratio` and scales the others by 1 / (1 -
+// ratio). With the attribute `seed` every run drops the same elements. Without it the choice
+// depends on SetSeed, on the name of the node's output and on the run's number.
 class DropoutOp final : public StandardOperator {
  public:
   DropoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)

@@ -1,4 +1,5 @@
-// NonZero: the indices of the elements that are not zero. Their number depends on the data.
+// NonZero: finds the indices of the elements that are not zero. The output's shape depends on the
+// data.
 #ifndef OPKIT_OPS_NON_ZERO_HPP_
 #define OPKIT_OPS_NON_ZERO_HPP_
 
@@ -52,7 +53,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(NonZero)
     .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       const TensorInfo& x = inputs[0];
       OpCost cost = TrafficCost(OpSchema::Elements(x), inputs, outputs);
-      // Before a run: as many places as X has elements.
+      // Before a run, assume that all elements of X are not zero.
       if (!outputs[0].shape.is_known() && x.shape.is_known())
         cost.bytes_written = OpSchema::Elements(x) * sizeof(int64_t) *
                              static_cast<uint64_t>((std::max)(x.shape.rank(), 1));

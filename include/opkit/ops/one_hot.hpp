@@ -1,4 +1,5 @@
-// OneHot: makes of each index a vector that is on at that place and off elsewhere.
+// OneHot: converts each index to a vector with the "on" value at the index and the "off" value
+// elsewhere.
 #ifndef OPKIT_OPS_ONE_HOT_HPP_
 #define OPKIT_OPS_ONE_HOT_HPP_
 
@@ -9,8 +10,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Element i of a dense tensor of any real dtype, truncated to an integer. Error (kInvalidArgument)
-// for a number that int64 cannot hold.
+// Returns element i of a dense tensor of any real dtype, truncated to an integer. Throws
+// kInvalidArgument for a floating-point number that is NaN or beyond +-2^62. A uint64 above the
+// maximum of int64 wraps around.
 inline int64_t IntegerAt(const Tensor& tensor, int64_t i) {
   return DispatchDType<int64_t, int32_t, int16_t, int8_t, uint64_t, uint32_t, uint16_t, uint8_t,
                        float, double, float16, bfloat16>(tensor.dtype(), [&]<class T>() -> int64_t {
@@ -67,7 +69,7 @@ class OneHotOp final : public StandardOperator {
     for (int64_t i = 0; i < indices.numel(); ++i) {
       int64_t index = detail::IntegerAt(indices, i);
       if (index < 0) index += depth;
-      if (index < 0 || index >= depth) continue;  // all off
+      if (index < 0 || index >= depth) continue;  // every element stays "off"
       const int64_t at = (i / inner * depth + index) * inner + i % inner;
       std::memcpy(out + at * item, off + item, static_cast<size_t>(item));
     }

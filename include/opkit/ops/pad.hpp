@@ -1,4 +1,4 @@
-// Pad: adds elements at the sides of a tensor's axes, or removes them.
+// Pad: adds elements at the ends of a tensor's axes, or removes them.
 #ifndef OPKIT_OPS_PAD_HPP_
 #define OPKIT_OPS_PAD_HPP_
 
@@ -10,8 +10,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The pads before and behind every axis of a tensor of `rank`. `pads` is for `axes`; null: for all.
-// Errors: kInvalidArgument, kOutOfRange.
+// Returns the pads of every axis of a tensor of `rank`: first all pads before, then all behind.
+// `pads` applies to `axes`, or to all axes if `axes` is null. Throws kInvalidArgument for a wrong
+// count or a repeated axis, kOutOfRange for an axis outside the rank.
 inline Dims PadsOfAllAxes(const Dims& pads, const Dims* axes, int rank) {
   const int count = axes ? axes->size() : rank;
   if (pads.size() != 2 * count)
@@ -56,7 +57,7 @@ inline void InferPad(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), shape);
 }
 
-// Cuts the pads off again.
+// Removes the pads by a Pad with negative numbers.
 OPKIT_NODE_GRADIENT(Pad) {
   const auto mode = Def().args().Get<std::string>("mode", "constant");
   if (mode != "constant")
@@ -102,7 +103,8 @@ class PadOp final : public StandardOperator {
  private:
   enum class Mode : uint8_t { kConstant, kReflect, kEdge, kWrap };
 
-  // Negative pads are applied first: elements that they remove are not repeated.
+  // Fills the table of one axis. Negative pads are applied first, so that modes never repeat
+  // elements that negative pads remove.
   void FillTable(std::vector<int64_t>& table, int64_t extent, int64_t before, int64_t padded,
                  int axis) const {
     const int64_t behind = padded - extent - before;
@@ -117,7 +119,8 @@ class PadOp final : public StandardOperator {
       table.push_back(index < 0 ? -1 : first + index);
     }
   }
-  // The element of an axis of `extent` that index `i`, which may be outside, shows; -1: none.
+  // Returns the element of an axis of `extent` that stands at index `i`, which may be outside; -1
+  // for the constant.
   int64_t Repeated(int64_t i, int64_t extent) const {
     if (i >= 0 && i < extent) return i;
     switch (mode_) {
@@ -148,7 +151,7 @@ class PadOp final : public StandardOperator {
 
   const Mode mode_ = EnumeratorOf<Mode>("Pad", def().args(), "mode");
   TableCopy copy_;
-  Shape shape_;  // copy_ is for inputs of this shape, with these pads and bytes an element
+  Shape shape_;  // copy_ is prepared for this input shape, these pads and this element size
   Dims pads_;
   int64_t item_ = 0;
 };

@@ -1,5 +1,5 @@
-// Reshape, Flatten, Squeeze, Unsqueeze: give the same elements another shape. In place nothing is
-// moved.
+// Reshape, Flatten, Squeeze, Unsqueeze: give the same elements another shape. In place, no byte is
+// copied.
 #ifndef OPKIT_OPS_RESHAPE_HPP_
 #define OPKIT_OPS_RESHAPE_HPP_
 
@@ -10,7 +10,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The kernel of all four.
+// The kernel of all four operators.
 class ViewOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -24,7 +24,7 @@ class ViewOp final : public StandardOperator {
 
 namespace detail {
 
-// A product of extents: the product of the known ones, and the others.
+// A product of extents: the product of the known extents, and the list of the unknown ones.
 struct DimProduct {
   int64_t number = 1;
   std::vector<Dim> open;
@@ -41,11 +41,12 @@ struct DimProduct {
   }
 };
 
-// The output shape of Reshape; 0 and -1 in `wanted` have ONNX's meaning.
+// Returns the output shape of Reshape. In `wanted`, 0 copies the input's extent (unless
+// `allow_zero`) and -1 is computed from the other extents, as in ONNX.
 inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wanted,
                                    bool allow_zero) {
   std::vector<Dim> dims;
-  DimProduct from, to;  // without the extents that a 0 copies, as they are equal in both
+  DimProduct from, to;  // without the extents that a 0 copies, which are equal in both
   int inferred = -1;
   bool empty_possible = false;
   for (int i = 0; i < wanted.size(); ++i) {
@@ -159,7 +160,7 @@ inline void InferUnsqueeze(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), shape);
 }
 
-// Gives the output's gradient the shape of the input.
+// The gradient of the four operators: reshapes the output's gradient to the shape of the input.
 class ReshapeBackGradient final : public NodeGradient {
   using NodeGradient::NodeGradient;
   void Make() override { Give(0, "Reshape", {GO(0), Node("Shape", {I(0)})}, {{"allowzero", 1}}); }
@@ -167,7 +168,7 @@ class ReshapeBackGradient final : public NodeGradient {
 
 }  // namespace detail
 
-// Registers an operator that ViewOp computes, and begins its schema.
+// Registers ViewOp as the kernel of an operator, registers its gradient and begins its schema.
 #define OPKIT_VIEW_OPERATOR(name)                             \
   OPKIT_REGISTER_CPU_OPERATOR(name, ViewOp);                  \
   OPKIT_REGISTER_GRADIENT(name, detail::ReshapeBackGradient); \

@@ -1,4 +1,4 @@
-// ScatterND: copies a tensor and replaces slices of it, or combines them with others.
+// ScatterND: copies a tensor and replaces slices of it, or combines them with updates.
 #ifndef OPKIT_OPS_SCATTER_HPP_
 #define OPKIT_OPS_SCATTER_HPP_
 
@@ -44,7 +44,7 @@ class ScatterNDOp final : public StandardOperator {
   bool RunOnDevice() override {
     const Tensor &data = DenseInput(0), &indices = DenseInput(1), &updates = DenseInput(2);
     Tensor* y = InferredOutput(0);
-    // Indices of empty slices may be too many for memory.
+    // Do not store the indices of empty slices: they may be too many for memory.
     if (updates.numel() == 0) offsets_.clear();
     const auto& offsets = updates.numel() == 0 ? offsets_ : Offsets(data.shape(), indices);
     CopyBytes(y->raw_mutable_data(), data.raw_data(), data.nbytes());
@@ -72,7 +72,7 @@ class ScatterNDOp final : public StandardOperator {
  private:
   enum class Reduction : uint8_t { kNone, kAdd, kMul, kMax, kMin };
 
-  // Integers wrap around.
+  // Combines an element with its update. Integers wrap around.
   template <class T>
   T Reduce(T a, T b) const {
     using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
@@ -87,8 +87,8 @@ class ScatterNDOp final : public StandardOperator {
         return detail::SmallerOf(a, b);
     }
   }
-  // The place of each slice that is written, in slices. Checks all indices before anything is
-  // written.
+  // Returns the offset of each slice to write, in slices. Throws kOutOfRange for a wrong index,
+  // before anything is written.
   const std::vector<int64_t>& Offsets(const Shape& data, const Tensor& indices) {
     const int64_t depth = indices.dim(-1);
     const int64_t count = indices.shape().NumelBetween(0, indices.rank() - 1);

@@ -1,5 +1,5 @@
-// Shape and Size: the extents of a tensor as data. If the extents are known before the graph runs,
-// so is this data, and all that the graph computes from it.
+// Shape and Size: return the extents of a tensor as data. If the extents are known before the graph
+// runs, inference knows this data, too, and can compute nodes that depend on it.
 #ifndef OPKIT_OPS_SHAPE_OF_HPP_
 #define OPKIT_OPS_SHAPE_OF_HPP_
 
@@ -10,7 +10,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The axes [begin, end) of the attributes `start` and `end` of Shape, which are clamped.
+// Returns the axes [begin, end) that the attributes `start` and `end` of Shape select, clamped to
+// the rank.
 inline std::pair<int, int> ShapeRange(const Arguments& args, int rank) {
   auto clamp = [rank](int64_t axis) {
     if (axis < 0) axis += rank;

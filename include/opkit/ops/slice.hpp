@@ -1,4 +1,4 @@
-// Slice: takes a part of a tensor, in steps along each axis.
+// Slice: copies a part of a tensor, with a step along each axis.
 #ifndef OPKIT_OPS_SLICE_HPP_
 #define OPKIT_OPS_SLICE_HPP_
 
@@ -10,13 +10,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Indices first, first + step, … of an axis: `count` of them.
+// The `count` indices first, first + step, … of an axis.
 struct AxisSlice {
   int64_t first = 0, step = 1, count = 0;
 };
 
-// The indices that start, end and step select on an axis of `extent`: negative ones count from the
-// end, all are clamped. Error (kInvalidArgument) for a step of 0.
+// Returns the indices that start, end and step select on an axis of `extent`. Negative numbers
+// count from the end; all are clamped. Throws kInvalidArgument for a step of 0.
 inline AxisSlice SliceAxis(int64_t extent, int64_t start, int64_t end, int64_t step) {
   if (step == 0) Throw(ErrorCode::kInvalidArgument, "Slice: a step is 0");
   const auto place = [extent](int64_t at, int64_t low, int64_t high) {
@@ -41,13 +41,14 @@ inline AxisSlice SliceAxis(int64_t extent, int64_t start, int64_t end, int64_t s
   return slice;
 }
 
-// Starts, ends, axes and steps, lists of one length; `axes` are in [0, rank), by default the first
-// ones; `steps` are by default 1.
+// The inputs of Slice as lists of equal length. `axes` are in [0, rank), by default the first axes;
+// `steps` are 1 by default.
 struct SliceLists {
   Dims starts, ends, axes, steps;
 };
 
-// Checks the lists and sets the defaults. Errors: kInvalidArgument, kOutOfRange.
+// Checks the lists and sets the defaults. Throws kInvalidArgument for wrong lengths and repeated
+// axes, kOutOfRange for an axis outside the rank.
 inline void CheckSliceLists(SliceLists& lists, bool has_axes, bool has_steps, int rank) {
   const int count = lists.starts.size();
   auto expect_count = [&](const Dims& list, const char* name) {
@@ -72,9 +73,10 @@ inline void CheckSliceLists(SliceLists& lists, bool has_axes, bool has_steps, in
   }
 }
 
-// The extent of a slice of an axis whose extent is unknown.
+// Returns the extent of a slice of an axis with an unknown extent: the axis's own symbol if the
+// slice takes the whole axis, forwards or backwards, else unknown.
 inline Dim SliceOfOpenAxis(const Dim& extent, int64_t start, int64_t end, int64_t step) {
-  constexpr int64_t kFar = (int64_t{1} << 31) - 1;  // how exporters write "to the end"
+  constexpr int64_t kFar = (int64_t{1} << 31) - 1;  // at least this: "to the end" of exporters
   const bool all = step == 1 ? start == 0 && end >= kFar
                              : step == -1 && (start == -1 || start >= kFar) && end <= -kFar;
   return all ? extent : Dim();
@@ -108,16 +110,15 @@ inline void InferSlice(InferenceContext& c) {
 
 }  // namespace detail
 
-// The base of Slice and its gradient: the places of the smaller tensor's elements in the larger
-// one.
+// The base of Slice and its gradient: computes where the slice's elements lie in the sliced tensor.
 class SliceBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
  protected:
-  // Calls add(axis, count, stride in `large`) for every axis of a slice of `large`, a tensor with
-  // these strides, and returns the offset of the first element. Inputs `first` to first + 3 are
-  // starts, ends, axes and steps.
+  // Calls add(axis, count, stride) for every axis of a slice of a tensor of shape `large` with
+  // these strides; the stride is of the slice in that tensor. Returns the offset of the slice's
+  // first element. Inputs `first` to first + 3 are starts, ends, axes and steps.
   template <class AddAxis>
   int64_t ForAxes(int first, const Shape& large, const Dims& strides, AddAxis add) {
     detail::SliceLists lists;
@@ -158,8 +159,8 @@ class SliceOp final : public SliceBase {
   }
 };
 
-// Inputs: gradient of the slice, shape of the sliced tensor, starts, ends, axes, steps. The output
-// is zeros, but for the slice.
+// The gradient of Slice: a tensor of zeros into which the slice's gradient is copied. Inputs:
+// gradient of the slice, shape of the sliced tensor, starts, ends, axes, steps.
 class SliceGradientOp final : public SliceBase {
  public:
   using SliceBase::SliceBase;
@@ -197,7 +198,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Slice)
     .SetDoc("A part of a tensor: the indices from `starts` to before `ends` on each of `axes`.");
 OPKIT_REGISTER_CPU_OPERATOR(Slice, SliceOp);
 OPKIT_NODE_GRADIENT(Slice) {
-  std::vector<std::string> inputs = Def().inputs();  // starts, ends, axes, steps from the second on
+  std::vector<std::string> inputs = Def().inputs();  // starts, ends, axes, steps at index 1 to 4
   inputs[0] = Node("Shape", {I(0)});
   inputs.insert(inputs.begin(), GO(0));
   Give(0, "SliceGradient", inputs);

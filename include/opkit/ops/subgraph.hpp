@@ -1,5 +1,5 @@
-// Subgraph: runs the graph that its node carries. A partitioner's own operator may stand in its
-// place; the gradient of either is a Subgraph too.
+// Subgraph: runs the graph that its node carries. Partitioners create such nodes; a partitioner's
+// own operator may take the place of Subgraph. The gradient of both is a Subgraph, too.
 #ifndef OPKIT_OPS_SUBGRAPH_HPP_
 #define OPKIT_OPS_SUBGRAPH_HPP_
 
@@ -13,7 +13,8 @@ namespace detail {
 
 inline constexpr char kSubgraphBody[] = "body";
 
-// Error (kInvalidArgument) where the node carries none of that name.
+// Returns the graph of a Subgraph node. Throws kInvalidArgument if the node carries no graph
+// "body".
 inline const Graph& SubgraphBodyOf(const OperatorDef& def) {
   const Graph* graph = SubgraphOf(def, kSubgraphBody);
   if (!graph)
@@ -22,6 +23,7 @@ inline const Graph& SubgraphBodyOf(const OperatorDef& def) {
   return *graph;
 }
 
+// Makes the gradient from the gradient of the node's graph.
 class SubgraphGradient final : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
@@ -62,7 +64,7 @@ OPKIT_OPERATOR_SCHEMA(Subgraph)
     .Output(0, "outputs", "those of the body, in its order")
     .NeedsSubgraph()
     .RunsSubgraphs()
-    .AllowUncheckedAttributes()  // those that a partitioner adds
+    .AllowUncheckedAttributes()  // for attributes that a partitioner adds
     .TensorInferenceFunction([](InferenceContext& c) {
       detail::InferAsBody(c, detail::SubgraphBodyOf(c.def()), detail::kSubgraphBody);
     })

@@ -1,4 +1,4 @@
-// TopK: the largest or smallest elements along an axis, and their indices. Source:
+// TopK: finds the largest or smallest elements along an axis, and their indices. Source:
 // https://onnx.ai/onnx/operators/onnx__TopK.html.
 #ifndef OPKIT_OPS_TOPK_HPP_
 #define OPKIT_OPS_TOPK_HPP_
@@ -15,7 +15,7 @@ class TopKOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
-  // The results are always sorted.
+  // Sorts the results always, whatever the attribute `sorted` is.
   bool RunOnDevice() override {
     return Visit<NumericTypes>([&]<class T>() {
       Tensor* values = InferredOutput(0);
@@ -50,7 +50,7 @@ class TopKOp final : public StandardOperator {
   }
 
  private:
-  // NaN is above every number, as in NumPy's sort.
+  // True if a comes after b in ascending order. NaN is above every number, as in NumPy's sort.
   template <class T>
   static bool IsAbove(T a, T b) {
     if (a != a || b != b) return b == b;

@@ -10,8 +10,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Axis i of the output is axis order[i] of the input. Error (kInvalidArgument) unless `perm` names
-// every axis once.
+// Returns the order of the axes: axis i of the output is axis order[i] of the input. Throws
+// kInvalidArgument unless `perm` names every axis once, kOutOfRange for an axis outside the rank.
 inline Dims TransposeOrder(const Arguments& args, int rank) {
   auto order = args.Get<std::vector<int64_t>>("perm", {});
   if (!args.Has("perm"))
@@ -59,6 +59,7 @@ class TransposeOpBase : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
+  // Returns the order of the axes, computed once for a rank.
   const Dims& Order(int rank) {
     if (order_.size() != rank) order_ = detail::TransposeOrder(def().args(), rank);
     return order_;
@@ -68,7 +69,7 @@ class TransposeOpBase : public StandardOperator {
   Dims order_;
 };
 
-// Copies one element after the other.
+// The reference kernel: copies one element after the other.
 class TransposeOp final : public TransposeOpBase {
  public:
   using TransposeOpBase::TransposeOpBase;

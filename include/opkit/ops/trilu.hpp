@@ -1,4 +1,4 @@
-// Trilu: the upper or lower triangle of matrices.
+// Trilu: keeps the upper or lower triangle of matrices and sets the other elements to 0.
 #ifndef OPKIT_OPS_TRILU_HPP_
 #define OPKIT_OPS_TRILU_HPP_
 
@@ -41,7 +41,7 @@ class TriluOp final : public StandardOperator {
     const bool upper = upper_;
     ParallelForRange(all_rows, grain, [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        // Elements [first, last) stay.
+        // The row keeps elements [first, last).
         const int64_t diagonal = row % rows + k;
         const int64_t first = upper ? Clamp(diagonal, columns) : 0;
         const int64_t last = upper ? columns : Clamp(diagonal + 1, columns);
@@ -60,7 +60,8 @@ class TriluOp final : public StandardOperator {
   static int64_t Clamp(int64_t at, int64_t columns) {
     return at < 0 ? 0 : at > columns ? columns : at;
   }
-  // Clamped to a distance that no matrix reaches, so that sums do not overflow.
+  // Returns the number of the diagonal, clamped to +-2^61, which no matrix reaches, so that sums do
+  // not overflow.
   static int64_t Diagonal(const Tensor& k) {
     const Dims list = IntegerList(k, "k");
     if (list.size() != 1)

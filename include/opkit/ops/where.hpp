@@ -20,7 +20,7 @@ void RunWhere(const ElementRun& run) {
 
 }  // namespace detail
 
-// Moves elements without regard to their type: there is one kernel for each size.
+// Copies elements without regard to their dtype: one kernel serves each element size.
 class WhereOp : public ElementwiseOperator {
  public:
   using ElementwiseOperator::ElementwiseOperator;

@@ -1,4 +1,4 @@
-// ArgMax and ArgMin: the index along an axis of the largest or smallest element. Source:
+// ArgMax and ArgMin: find the index of the largest or smallest element along an axis. Source:
 // https://onnx.ai/onnx/operators/onnx__ArgMax.html.
 #ifndef OPKIT_OPS_MATH_ARG_HPP_
 #define OPKIT_OPS_MATH_ARG_HPP_
@@ -34,7 +34,7 @@ class ArgOp final : public StandardOperator {
   }
 
  private:
-  // NaN wins against every number, as in NumPy.
+  // True if a is better than b. NaN is better than every number, as in NumPy.
   template <class T>
   static bool Before(T a, T b) {
     if (a != a || b != b) return b == b;

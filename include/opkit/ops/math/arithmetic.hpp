@@ -1,5 +1,6 @@
-// Arithmetic of two tensors: Add, Sub, Mul, Div, Mod, Pow. Integers wrap around; dividing one by
-// zero is an Error. Source: the ONNX operator pages (https://onnx.ai/onnx/operators), opset 21.
+// Arithmetic of two tensors: Add, Sub, Mul, Div, Mod, Pow. Integers wrap around; an integer divided
+// by zero throws kInvalidArgument. Source: the ONNX operator pages
+// (https://onnx.ai/onnx/operators), opset 21.
 #ifndef OPKIT_OPS_MATH_ARITHMETIC_HPP_
 #define OPKIT_OPS_MATH_ARITHMETIC_HPP_
 
@@ -12,7 +13,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Integers are computed as uint64, whose overflow is defined, and truncated.
+// Defines the function of an operator. Integers are computed as uint64, whose overflow is defined,
+// and truncated.
 #define OPKIT_WRAPPING_FUNCTION(name, op)                                            \
   struct name {                                                                      \
     template <class C>                                                               \
@@ -28,7 +30,7 @@ OPKIT_WRAPPING_FUNCTION(SubFunction, -);
 OPKIT_WRAPPING_FUNCTION(MulFunction, *);
 #undef OPKIT_WRAPPING_FUNCTION
 
-// For integers b is not 0; the smallest one divided by -1 gives itself.
+// Divides. For integers b must not be 0. The smallest integer divided by -1 gives itself.
 struct DivFunction {
   template <class C>
   static C Apply(C a, C b) {
@@ -37,7 +39,7 @@ struct DivFunction {
     return static_cast<C>(a / b);
   }
 };
-// The remainder has the sign of a, as in C.
+// Returns a remainder with the sign of a, as in C. For integers b must not be 0.
 struct FmodFunction {
   template <class C>
   static C Apply(C a, C b) {
@@ -50,7 +52,7 @@ struct FmodFunction {
     }
   }
 };
-// The remainder has the sign of b, as in Python.
+// Returns a remainder with the sign of b, as in Python. For integers b must not be 0.
 struct ModFunction {
   template <class C>
   static C Apply(C a, C b) {
@@ -61,8 +63,8 @@ struct ModFunction {
   }
 };
 
-// Exponentiation by squaring, modulo 2^64. A power with a magnitude between 0 and 1 becomes 0, and
-// so does 0 to a negative power.
+// Computes a power modulo 2^64 by squaring. A result with a magnitude between 0 and 1 becomes 0; 0
+// to a negative power is 0, too.
 inline uint64_t IntegerPower(uint64_t base, uint64_t exponent, bool negative_exponent) {
   if (negative_exponent)
     return base == 1 ? 1 : base == ~uint64_t{0} ? (exponent & 1 ? base : 1) : 0;
@@ -110,7 +112,8 @@ OPKIT_NODE_GRADIENT(Div) {
   GiveSummed(1, Node("Neg", {Node("Mul", {to_a, O(0)})}));
 }
 
-// Looks for zero divisors before it writes anything.
+// The base of Div and Mod. Throws kInvalidArgument for a zero divisor among integers before it
+// writes anything.
 template <class Function>
 class DivisionOperator : public BinaryOperator<Function, NumericTypes> {
  public:

@@ -1,12 +1,12 @@
-// Operators whose result is true or false: And, Equal, Greater, GreaterOrEqual, Less, LessOrEqual,
-// Or. Source: the ONNX operator pages (https://onnx.ai/onnx/operators), opset 21.
+// Operators with a result of bool: And, Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Or.
+// Source: the ONNX operator pages (https://onnx.ai/onnx/operators), opset 21.
 #ifndef OPKIT_OPS_MATH_LOGIC_HPP_
 #define OPKIT_OPS_MATH_LOGIC_HPP_
 
 #include "opkit/ops/support/elementwise.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-// Defines the function of two elements and the operator, its schema and registration.
+// Defines a function of two elements, and its operator with schema and registration.
 #define OPKIT_PREDICATE(name, op, Types, doc)                                             \
   namespace detail {                                                                      \
   struct name##Function {                                                                 \

@@ -11,16 +11,16 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The matrix products [m, k] x [k, n] that a MatMul of two shapes consists of, for shapes that
-// inference has accepted. A vector is a row on the left and a column on the right.
+// The matrix products [m, k] x [k, n] of a MatMul. The shapes must have passed inference. A vector
+// is a row on the left and a column on the right.
 struct MatMulSizes {
-  // The factors of a product, by their numbers in A and in B.
+  // The factors of one product: the number of the matrix in A and in B.
   struct Product {
     int64_t a, b;
   };
   int64_t m = 1, n = 1, k = 0;
   std::vector<Product> products;
-  bool a_repeats = false, b_repeats = false;  // a matrix serves more than one product
+  bool a_repeats = false, b_repeats = false;  // a matrix is a factor of more than one product
 
   MatMulSizes() = default;
   MatMulSizes(const Shape& a, const Shape& b) {
@@ -53,8 +53,8 @@ struct MatMulSizes {
 
 namespace detail {
 
-// A row or column of a matrix: element i is data[at + i * step]. `at` is not added to `data`, which
-// is null for a matrix without elements.
+// A row or column of a matrix: element i is data[at + i * step]. `at` is separate from `data`,
+// because `data` is null for a matrix without elements.
 template <class T>
 struct MatrixLine {
   const T* data;
@@ -68,7 +68,7 @@ SumType<T> DotProduct(int64_t count, const MatrixLine<T>& x, const MatrixLine<T>
   return sum;
 }
 
-// The axes before the last two.
+// Returns the extents of the axes before the last two.
 inline SymbolicShape BatchOf(const SymbolicShape& shape) {
   std::vector<Dim> dims = shape.dims();
   dims.resize(shape.rank() > 2 ? static_cast<size_t>(shape.rank() - 2) : 0);
@@ -117,7 +117,8 @@ inline void InferGemm(InferenceContext& c) {
   c.SetOutput(0, dtype, out);
 }
 
-// Two operations for each of the `inner` terms of each element.
+// Returns the cost of a product: two operations for each of the `inner` terms of each output
+// element.
 inline OpCost ProductCost(const std::vector<TensorInfo>& inputs,
                           const std::vector<TensorInfo>& outputs, const Dim& inner) {
   const uint64_t terms = inner.is_known() ? static_cast<uint64_t>(inner.value()) : 0;
@@ -169,8 +170,8 @@ class MatMulOp final : public StandardOperator {
   }
 };
 
-// The base of the kernels of Gemm. As in BLAS, an operand with factor 0 is not read: NaN and
-// infinity in A and B (with alpha 0) or in C (with beta 0) have no effect.
+// The base of Gemm's kernels. As in BLAS, an operand with factor 0 is not read: NaN and infinity in
+// A and B (if alpha is 0) or in C (if beta is 0) have no effect.
 class GemmOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -217,7 +218,7 @@ class GemmOp final : public GemmOpBase {
     if constexpr (std::is_integral_v<T>) {
       if (alpha_ == 1 && (!c || beta_ == 1))
         return static_cast<T>(c ? sum + detail::ToSum(*c) : sum);
-      // A scaled integer is computed as a real number.
+      // Scaled integers are computed as real numbers.
       const double real = static_cast<double>(alpha_) * static_cast<double>(static_cast<T>(sum)) +
                           (c ? static_cast<double>(beta_) * static_cast<double>(*c) : 0);
       return detail::ToElement<T>(real);
@@ -229,7 +230,7 @@ class GemmOp final : public GemmOpBase {
   }
 };
 
-// The base of the kernels of MatMulGradient.
+// The base of MatMulGradient's kernels.
 class MatMulGradientOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -238,7 +239,7 @@ class MatMulGradientOpBase : public StandardOperator {
   const bool of_b_ = GetSingleArgument<int64_t>("of", 0) != 0;
 };
 
-// dA = dY B^T and dB = A^T dY, summed over all products with that factor.
+// Computes dA = dY B^T or dB = A^T dY, summed over all products with the same factor.
 class MatMulGradientOp final : public MatMulGradientOpBase {
  public:
   using MatMulGradientOpBase::MatMulGradientOpBase;
@@ -302,7 +303,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MatMulGradient)
     .Output(0, "dX", "as the factor")
     .Arg<int64_t>("of", "0: of A, 1: of B", 0)
     .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
-      // As many operations as the product itself: two for each term of each element of Y.
+      // As many operations as for the product: two for each term of each element of Y.
       const SymbolicShape& a = inputs[1].shape;
       OpCost cost = detail::ProductCost(inputs, outputs, Dim());
       if (a.has_rank() && a.rank() > 0 && a[-1].is_known())

@@ -1,4 +1,4 @@
-// ReduceSum, ReduceMean, ReduceMax and the other reductions of axes to one element. Sources:
+// ReduceSum, ReduceMean, ReduceMax and the other reductions of axes to extent 1. Sources:
 // https://onnx.ai/onnx/operators/onnx__ReduceSum.html and the pages of its siblings.
 #ifndef OPKIT_OPS_MATH_REDUCE_HPP_
 #define OPKIT_OPS_MATH_REDUCE_HPP_
@@ -14,15 +14,15 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The order in which a reduction visits memory: neighbouring axes that are both kept or both
-// reduced are merged, so that the two kinds alternate; axes of extent 1 are left out.
+// The order in which a reduction visits memory. Neighbouring axes that are both kept or both
+// reduced are merged, so that the two kinds alternate. Axes of extent 1 are left out.
 struct ReducePlan {
   struct Axis {
     int64_t extent, step;  // in elements
   };
   std::vector<Axis> kept, reduced;  // outermost first
-  bool reduces_last = false;        // whether the innermost axis, whose step is 1, is reduced
-  int64_t outputs = 1, count = 1;   // elements of the output, and input elements for each
+  bool reduces_last = false;        // true if the innermost axis, of step 1, is reduced
+  int64_t outputs = 1, count = 1;   // elements of the output, and input elements for each of them
 
   ReducePlan() = default;
   ReducePlan(const Shape& shape, const std::vector<char>& mask) {
@@ -49,7 +49,7 @@ struct ReducePlan {
     for (int64_t i = 0; i < axes->extent; ++i)
       Walk(axes + 1, count - 1, offset + i * axes->step, f);
   }
-  // The offset of the `index`-th position of `axes` in row-major order.
+  // Returns the offset of position number `index`, in row-major order, of the first `count` axes.
   static int64_t Offset(const std::vector<Axis>& axes, size_t count, int64_t index) {
     int64_t offset = 0;
     for (size_t i = count; i-- > 0; index /= axes[i].extent)
@@ -63,14 +63,15 @@ class ReduceOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
-  // For each axis of a tensor of this rank: whether it is reduced.
+  // Returns a mask of the axes of a tensor of this rank: 1 for reduced axes. No `axes` means all
+  // axes, or none if `noop`.
   static std::vector<char> Mask(const Dims& axes, bool noop, int rank, std::string_view op) {
     if (axes.empty()) return std::vector<char>(static_cast<size_t>(rank), noop ? 0 : 1);
     return AxisMask(std::vector<int64_t>(axes.begin(), axes.end()), rank, op);
   }
 
  protected:
-  // The plan for this run's inputs; call it once a run, after InferredOutput.
+  // Returns the plan for the inputs of this run. Call it once in each run, after InferredOutput.
   const ReducePlan& Plan() {
     const Tensor& data = Input(0);
     const Dims axes = HasInput(1) ? IntegerList(Input(1), "the axes of a reduction") : Dims();
@@ -93,12 +94,13 @@ class ReduceOpBase : public StandardOperator {
 
 namespace detail {
 
-// The types of ReduceMax and ReduceMin.
+// The element types of ReduceMax and ReduceMin.
 using ReduceOrderTypes = ElementTypes<float, double, float16, bfloat16, int32_t, int64_t, uint32_t,
                                       uint64_t, int8_t, uint8_t, bool>;
 
-// A reduction of T: Start() is the initial value, Add takes an element, Finish gives the result.
-// Sums of floating-point numbers are in double; those of integers wrap around.
+// The reductions of elements of type T: Start() returns the initial value, Add takes an element,
+// Finish returns the result. Sums of floating-point numbers are double; sums of integers wrap
+// around.
 template <class T>
 struct ReduceAsSum {
   using Sum = SumType<T>;
@@ -125,7 +127,7 @@ struct ReduceAsL1 : ReduceAsSum<T> {
     x < T(0) ? sum -= static_cast<Sum>(x) : sum += static_cast<Sum>(x);
   }
 };
-// Holds the sum of as many integers of any type as a tensor has.
+// Wide enough for the sum of all integers of a tensor, of any type.
 __extension__ using WideSum = __int128;
 template <class T>
 struct ReduceAsMean {
@@ -143,7 +145,7 @@ struct ReduceAsMean {
     }
   }
 };
-// The sums of these are real numbers, also for integers.
+// ReduceAsL2, ReduceAsLogSum and ReduceAsLogSumExp compute in double, also for integers.
 template <class T>
 struct ReduceAsL2 : ReduceAsSumSquare<double> {
   static double Finish(double sum, int64_t) { return std::sqrt(sum); }
@@ -152,7 +154,7 @@ template <class T>
 struct ReduceAsLogSum : ReduceAsSum<double> {
   static double Finish(double sum, int64_t) { return std::log(sum); }
 };
-// Sums exp(x - largest element so far), so that nothing overflows.
+// Sums exp(x - largest element so far), so that no term overflows.
 template <class T>
 struct ReduceAsLogSumExp {
   struct Sum {
@@ -162,7 +164,7 @@ struct ReduceAsLogSumExp {
   static void Add(Sum& all, T element) {
     const auto x = static_cast<double>(element);
     if (x == all.largest)
-      all.sum += 1;  // also of infinities
+      all.sum += 1;  // also for infinities, whose difference would be NaN
     else if (x > all.largest)
       all = {x, all.sum * std::exp(all.largest - x) + 1};
     else
@@ -172,7 +174,8 @@ struct ReduceAsLogSumExp {
     return count == 0 ? all.largest : all.largest + std::log(all.sum);
   }
 };
-// The result of no elements is the identity: infinite if T has an infinity.
+// Maximum or minimum. Without elements the result is the identity: an infinity if T has one, else
+// the limit of T.
 template <bool kMax>
 struct ReduceAsExtreme {
   template <class T>
@@ -194,6 +197,7 @@ struct ReduceAsExtreme {
   };
 };
 
+// The gradient of ReduceSum and ReduceMean: a ReduceGradient node.
 template <bool kMean>
 class ReduceGradient : public NodeGradient {
  public:
@@ -218,7 +222,7 @@ inline void InferReduce(InferenceContext& c) {
   if (!axes && named == Dim(0)) axes = Dims();
   if (!x.has_rank()) return c.SetOutput(0, dtype, {});
   if (!axes) {
-    // The axes are unknown; their number is known, unless 0 of them means all.
+    // The axes are unknown. Their number may be known, and then it is not 0.
     if (keep) return c.SetOutput(0, dtype, SymbolicShape::OfRank(x.rank()));
     if (named.is_known() && named.value() > x.rank())
       Throw(ErrorCode::kInvalidArgument, c.def().type(), ": ", named.value(),
@@ -260,7 +264,8 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
 
 }  // namespace detail
 
-// `Kind` is one of the reductions above, `Types` the element types.
+// The reference kernel of all reductions. `Kind` is one of the reductions above, `Types` the
+// element types.
 template <template <class> class Kind, class Types>
 class ReduceOp final : public ReduceOpBase {
  public:
@@ -286,8 +291,8 @@ class ReduceOp final : public ReduceOpBase {
   }
 };
 
-// Gives the gradient of a reduced element to each of its input elements, divided by their number
-// for a mean.
+// Copies the gradient of each reduced element to all its input elements; for a mean, divided by
+// their number.
 class ReduceGradientOp final : public ReduceOpBase {
  public:
   using ReduceOpBase::ReduceOpBase;

@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Negates integers as unsigned ones, so that the smallest gives itself.
+// Negates. Integers are negated as unsigned numbers, so that the smallest gives itself.
 struct NegFunction {
   template <class C>
   static C Apply(C x, const float*) {
@@ -42,7 +42,7 @@ struct NotFunction {
   static bool Apply(bool x, const float*) { return !x; }
 };
 OPKIT_UNARY_FUNCTION(ReciprocalFunction, C{1} / x);
-// Rounds halves to the even neighbour, in the default rounding mode.
+// In the default rounding mode nearbyint rounds halves to the even neighbour.
 OPKIT_UNARY_FUNCTION(RoundFunction, std::nearbyint(x));
 OPKIT_UNARY_FUNCTION(CeilFunction, std::ceil(x));
 OPKIT_UNARY_FUNCTION(CosFunction, std::cos(x));
@@ -53,7 +53,7 @@ OPKIT_UNARY_FUNCTION(LogFunction, std::log(x));
 OPKIT_UNARY_FUNCTION(SinFunction, std::sin(x));
 OPKIT_UNARY_FUNCTION(SqrtFunction, std::sqrt(x));
 
-// Test inputs that have a logarithm and a square root.
+// Makes test inputs above 0, for Log and Sqrt.
 inline std::vector<Tensor> PositiveTestInputs(DType dtype, uint64_t seed) {
   return MakeTestInputs({BroadcastTestShapes(seed)[0]}, dtype, seed, 0.25, 4);
 }
@@ -93,7 +93,7 @@ OPKIT_UNARY_OPERATOR(Sqrt, FloatTypes, 1, "The square root, NaN of numbers below
     .TestInputs(detail::PositiveTestInputs);
 
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Erf);
-// These functions are piecewise constant.
+// Piecewise constant functions have no useful gradient.
 OPKIT_NO_GRADIENT(Ceil);
 OPKIT_NO_GRADIENT(Floor);
 OPKIT_NO_GRADIENT(Not);

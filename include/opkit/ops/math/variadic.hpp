@@ -1,4 +1,4 @@
-// Operators on one or more tensors: Max, Mean, Min, Sum. Source: the ONNX operator pages
+// Operators on any number of tensors: Max, Mean, Min, Sum. Source: the ONNX operator pages
 // (https://onnx.ai/onnx/operators), opset 21.
 #ifndef OPKIT_OPS_MATH_VARIADIC_HPP_
 #define OPKIT_OPS_MATH_VARIADIC_HPP_
@@ -13,7 +13,7 @@ namespace detail {
 OPKIT_BINARY_FUNCTION(SumFunction, a + b);
 OPKIT_BINARY_FUNCTION(MaxFunction, LargerOf(a, b));
 OPKIT_BINARY_FUNCTION(MinFunction, SmallerOf(a, b));
-// attributes[0] is the count.
+// Divides by the number of inputs, attributes[0].
 struct DivideByCountFunction {
   template <class C>
   static C Apply(C x, const float* attributes) {
@@ -23,8 +23,9 @@ struct DivideByCountFunction {
 
 }  // namespace detail
 
-// Folds its inputs, from the first on, by a kernel of two inputs. Each block of the output is
-// finished in a buffer before it is written, so that the output may be any input of its shape.
+// Folds its inputs, from the first on, with a kernel of two inputs. Each block of the output is
+// completed in a buffer before it is written. So the output may share memory with any input of the
+// same shape.
 class VariadicOperator : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -59,16 +60,18 @@ class VariadicOperator : public StandardOperator {
   }
 
  protected:
+  // The kernels for the present dtypes.
   struct Kernels {
-    ElementKernel fold = nullptr;    // of two elements; null if there is none for the dtype
-    ElementKernel finish = nullptr;  // of a result; its attribute is the number of inputs
+    ElementKernel fold = nullptr;  // for two inputs; null if no kernel computes the dtype
+    // For the folded result, with the number of inputs as attribute; may be null.
+    ElementKernel finish = nullptr;
   };
   virtual Kernels FindKernels() const = 0;
 
  private:
   static constexpr int64_t kBlockBytes = 8192;
 
-  // Folds inputs 0 and 1.
+  // Folds `n` elements of inputs 0 and 1.
   void RunFirst(char* out, int64_t n, const int64_t* from, int64_t item) const {
     fold_({out,
            {data_[0] + from[0] * item, data_[1] + from[1] * item},
@@ -76,6 +79,7 @@ class VariadicOperator : public StandardOperator {
            n,
            nullptr});
   }
+  // Folds all inputs for `size` elements of the output into `block`.
   void RunBlock(int64_t begin, int64_t size, int64_t item, char* block) const {
     loops_[1].Walk(begin, begin + size, [&](int64_t at, int64_t n, const int64_t* from) {
       RunFirst(block + (at - begin) * item, n, from, item);
@@ -110,6 +114,7 @@ class VariadicOperator : public StandardOperator {
 
 namespace detail {
 
+// A variadic operator that folds with F.
 template <class F, class Types>
 class FoldOperator : public VariadicOperator {
  public:

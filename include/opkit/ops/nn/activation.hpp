@@ -14,7 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// min(max(x, low), high): `high` wins if `low` is above it.
+// Returns min(max(x, low), high), hence `high` if `low` is above `high`.
 template <class C>
 C Clamp(C x, C low, C high) {
   const C above = x < low ? low : x;
@@ -43,7 +43,7 @@ struct LeakyReluFunction {
     return x < 0 ? static_cast<C>(attributes[0]) * x : x;
   }
 };
-// Takes the input and the slope.
+// PRelu of one element and its slope. Integers wrap around.
 struct PReluFunction {
   template <class C>
   static C Apply(C x, C slope) {
@@ -55,7 +55,7 @@ struct PReluFunction {
 };
 OPKIT_UNARY_FUNCTION(ReluFunction, x < 0 ? C{0} : x);
 OPKIT_UNARY_FUNCTION(SigmoidFunction, 1 / (1 + std::exp(-x)));
-// log(1 + e^x), without overflow for large x.
+// Computes log(1 + e^x) without overflow for large x.
 OPKIT_UNARY_FUNCTION(SoftplusFunction, (x < 0 ? C{0} : x) + std::log1p(std::exp(-std::fabs(x))));
 OPKIT_UNARY_FUNCTION(TanhFunction, std::tanh(x));
 
@@ -67,7 +67,7 @@ void RunClip(const ElementRun& run) {
   for (int64_t i = 0; i < run.n; ++i) y[i] = Clamp<ComputeType<T>>(x[i], low, high);
 }
 
-// The output has the shape of X; only the slope is broadcast.
+// Only the slope is broadcast: the output has the shape of X.
 inline void InferPRelu(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
   const SymbolicShape &x = c.input_shape(0), &slope = c.input_shape(1);
@@ -87,7 +87,7 @@ inline void InferClip(InferenceContext& c) {
   c.SetOutput(0, dtype, c.input_shape(0));
 }
 
-// Y is above 0 exactly where X is.
+// Uses Sign(Y), because Y is above 0 exactly where X is.
 OPKIT_NODE_GRADIENT(Relu) { Give(0, "Mul", {GO(0), Node("Sign", {O(0)})}); }
 OPKIT_NODE_GRADIENT(Sigmoid) {
   Give(0, "Mul", {GO(0), Node("Sub", {O(0), Node("Mul", {O(0), O(0)})})});

@@ -1,5 +1,6 @@
-// Conv: convolution (in fact correlation, as in networks) of a batch of images of any number of
-// spatial axes with groups of kernels. Source: https://onnx.ai/onnx/operators/onnx__Conv.html
+// Conv: convolution (more exactly correlation, as usual in networks) of a batch of images with
+// groups of kernels, over any number of spatial axes. Source:
+// https://onnx.ai/onnx/operators/onnx__Conv.html
 #ifndef OPKIT_OPS_NN_CONV_HPP_
 #define OPKIT_OPS_NN_CONV_HPP_
 
@@ -10,7 +11,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// For Conv and ConvTranspose: the rank of X and W, which is at least 3; -1 if neither is known.
+// Returns the rank of X and W of a Conv or ConvTranspose; -1 if neither is known. Throws
+// kInvalidArgument if the ranks differ or are below 3.
 inline int ConvRank(InferenceContext& c) {
   const std::string& op = c.def().type();
   const SymbolicShape &x = c.input_shape(0), &w = c.input_shape(1);
@@ -23,7 +25,8 @@ inline int ConvRank(InferenceContext& c) {
           ", expected a batch, channels and at least one spatial axis");
   return rank;
 }
-// The kernel's extent along a spatial axis, by W and the attribute, which must agree.
+// Returns the kernel's extent along a spatial axis. Throws kInvalidArgument if W and the attribute
+// kernel_shape disagree.
 inline Dim ConvKernelDim(const WindowAttributes& attributes, const SymbolicShape& w, int axis) {
   const Dim of_weights = w.has_rank() ? w[axis + 2] : Dim();
   if (attributes.kernel_shape.empty()) return of_weights;
@@ -33,19 +36,21 @@ inline Dim ConvKernelDim(const WindowAttributes& attributes, const SymbolicShape
           ", but W is ", ToString(w));
   return given;
 }
+// Returns the attribute `group`. Throws kInvalidArgument if it is below 1.
 inline int64_t ConvGroups(const OperatorDef& def) {
   const auto groups = def.args().Get<int64_t>("group", 1);
   if (groups < 1)
     Throw(ErrorCode::kInvalidArgument, def.type(), ": group is ", groups, ", expected at least 1");
   return groups;
 }
-// Checks that B has one element for each output channel and all operands the dtype of X.
+// Checks that B has one element for each output channel and that W and B have the dtype of X.
 inline void CheckConvOperands(InferenceContext& c, const Dim& channels) {
   c.SetInput(1, c.input_dtype(0), {});
   if (c.HasInput(2)) c.SetInput(2, c.input_dtype(0), {channels});
 }
-// The multiplications and additions of Conv or ConvTranspose, including those with pads: every
-// element of W is multiplied with every pixel of `pixels`, whose first axis is the batch.
+// Returns the multiplications and additions of Conv or ConvTranspose, including the ones with pads.
+// Every element of W is multiplied once for every pixel of `pixels`, a tensor [batch, channels,
+// spatial axes].
 inline uint64_t ConvFlops(const TensorInfo& w, const TensorInfo& pixels) {
   if (!pixels.shape.is_known()) return 0;
   const Shape shape = pixels.shape.ToShape();
@@ -81,13 +86,13 @@ inline void InferConv(InferenceContext& c) {
 
 }  // namespace detail
 
-// The sizes of a Conv or ConvTranspose: channels and outputs of one group, pixels of one channel,
-// and the elements of the kernel for one channel.
+// The sizes of a Conv or ConvTranspose. `channels` and `outputs` are the input and output channels
+// of one group, pixels and `kernel` count the elements of one channel.
 struct ConvSizes {
   int64_t batch = 0, channels = 0, outputs = 0, input_pixels = 1, output_pixels = 1, kernel = 1;
   WindowAxes axes;
 
-  // For a Conv whose shapes inference has checked.
+  // Returns the sizes of a Conv. The shapes must have passed inference.
   template <class Attributes>
   static ConvSizes Of(const Attributes& attributes, int64_t groups, const Shape& x,
                       const Shape& w) {
@@ -117,7 +122,7 @@ class BasicConvOpBase : public StandardOperator {
 };
 using ConvOpBase = BasicConvOpBase<WindowAttributes>;
 
-// Computes window by window, with sums in double.
+// The reference kernel: computes window by window, with sums in double.
 class ConvOp final : public ConvOpBase {
  public:
   using ConvOpBase::ConvOpBase;

@@ -1,5 +1,5 @@
-// ConvTranspose: the gradient of Conv with respect to its input. Every input pixel adds its
-// multiple of the kernel to a window of the output. Source:
+// ConvTranspose: the gradient of Conv with respect to its input. Every input pixel, times the
+// kernel, is added to a window of the output. Source:
 // https://onnx.ai/onnx/operators/onnx__ConvTranspose.html
 #ifndef OPKIT_OPS_NN_CONV_TRANSPOSE_HPP_
 #define OPKIT_OPS_NN_CONV_TRANSPOSE_HPP_
@@ -8,8 +8,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The attributes of ConvTranspose. Its windows are windows of the output, one for each input pixel:
-// in its WindowAxis `input` is the output's extent and `output` the input's.
+// The attributes of ConvTranspose. The windows are windows of the output, one for each input pixel.
+// Hence WindowAxis::input is the extent of the output, and WindowAxis::output the extent of the
+// input.
 struct ConvTransposeAttributes : WindowAttributes {
   std::vector<int64_t> output_shape, output_padding;
 
@@ -18,6 +19,8 @@ struct ConvTransposeAttributes : WindowAttributes {
         output_shape(List(def, "output_shape", 1)),
         output_padding(List(def, "output_padding", 0)) {}
 
+  // Throws kInvalidArgument unless the lists fit `spatial` axes and output_padding is less than the
+  // stride or the dilation.
   void CheckTransposedRank(int spatial) const {
     CheckRank(spatial);
     CheckLength("output_shape", output_shape, spatial, 1);
@@ -31,8 +34,9 @@ struct ConvTransposeAttributes : WindowAttributes {
               steps.dilation, " along spatial axis ", axis);
     }
   }
-  // As WindowAttributes::At, from the input's extent. Error (kInvalidArgument) for an output
-  // without elements.
+  // Returns the windows along a spatial axis whose input extent is `pixels`; compare
+  // WindowAttributes::At. Throws kInvalidArgument if the output would have no elements or is too
+  // large.
   WindowAxis At(int axis, int64_t pixels, int64_t kernel) const {
     WindowAxis out = Steps(axis, kernel);
     const auto i = static_cast<size_t>(axis);
@@ -54,6 +58,8 @@ struct ConvTransposeAttributes : WindowAttributes {
             " leave nothing of the output's extent ", full, " along spatial axis ", axis);
     return out;
   }
+  // Returns the output's extent as far as it is known; the input's symbol if the extent does not
+  // change.
   Dim TransposedDim(int axis, const Dim& pixels, const Dim& kernel) const {
     if (!output_shape.empty()) return output_shape[detail::Index(axis)];
     if (pixels.is_known() && kernel.is_known())
@@ -102,8 +108,9 @@ inline void InferConvTranspose(InferenceContext& c) {
 
 }  // namespace detail
 
-// For a ConvTranspose whose shapes inference has checked; for the axes see ConvTransposeAttributes.
-// It is the Conv from the output to the input.
+// Returns the sizes of a ConvTranspose: the sizes of the Conv from output to input, with inputs and
+// outputs swapped, except in `axes` (see ConvTransposeAttributes). The shapes must have passed
+// inference.
 inline ConvSizes ConvTransposeSizes(const ConvTransposeAttributes& attributes, int64_t groups,
                                     const Shape& x, const Shape& w) {
   ConvSizes sizes = ConvSizes::Of(attributes, groups, x, w);
@@ -114,7 +121,7 @@ inline ConvSizes ConvTransposeSizes(const ConvTransposeAttributes& attributes, i
 
 using ConvTransposeOpBase = BasicConvOpBase<ConvTransposeAttributes>;
 
-// Computes one plane of the output after another, with sums in double.
+// The reference kernel: computes one plane of the output after another, with sums in double.
 class ConvTransposeOp final : public ConvTransposeOpBase {
  public:
   using ConvTransposeOpBase::ConvTransposeOpBase;

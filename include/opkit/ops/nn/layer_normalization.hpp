@@ -20,7 +20,7 @@ class LayerNormalizationOpBase : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
-  // X as [rows, columns], whose rows are normalized.
+  // X viewed as [rows, columns]. Each row is normalized.
   struct Sizes {
     int64_t rows, columns;
   };
@@ -28,7 +28,7 @@ class LayerNormalizationOpBase : public StandardOperator {
     const int axis = NormalizeAxis(axis_, x.rank(), type());
     return {x.NumelBetween(0, axis), x.NumelBetween(axis, x.rank())};
   }
-  // Writes an element of Mean or InvStdDev.
+  // Writes one element of Mean or InvStdDev, as float32 or bfloat16.
   static void Store(Tensor& statistics, int64_t row, double value) {
     if (statistics.dtype() == DType::kBFloat16)
       statistics.mutable_data<bfloat16>()[row] = static_cast<float>(value);

@@ -1,4 +1,4 @@
-// BatchNormalization, InstanceNormalization and LRN: channels scaled by statistics of the batch, of
+// BatchNormalization, InstanceNormalization and LRN: scale channels by statistics of the batch, of
 // each image, or of neighbouring channels. Sources:
 // https://onnx.ai/onnx/operators/onnx__BatchNormalization.html (https://arxiv.org/abs/1502.03167),
 // onnx__InstanceNormalization.html, onnx__LRN.html.
@@ -13,7 +13,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The extent of the channels, axis 1; a tensor of rank 1 is a batch of one channel.
+// Returns the number of channels, the extent of axis 1. A tensor of rank 1 has one channel. Throws
+// kInvalidArgument for a rank below `least_rank`.
 inline Dim NormalizedChannels(InferenceContext& c, int least_rank) {
   const SymbolicShape& x = c.input_shape(0);
   if (!x.has_rank()) return {};
@@ -23,7 +24,8 @@ inline Dim NormalizedChannels(InferenceContext& c, int least_rank) {
   return x.rank() == 1 ? Dim(1) : x[1];
 }
 
-// The shape of the statistics: [C], or without `spatial` the shape of one sample.
+// Returns the shape of the statistics: [C], or the shape of one sample if the attribute `spatial`
+// is 0.
 inline SymbolicShape BatchStatisticsShape(InferenceContext& c) {
   const bool spatial = c.Arg<int64_t>("spatial", 1) != 0;
   const Dim channels = NormalizedChannels(c, spatial ? 1 : 2);
@@ -54,7 +56,8 @@ inline void InferLrn(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
 }
 
-// Mean and variance in two passes, which avoids cancellation. `for_each(f)` calls f on every value.
+// Mean and variance of `count` values, computed in two passes, which avoids cancellation.
+// `for_each(f)` must call f with every value.
 struct Moments {
   double mean = 0, variance = 0;
 
@@ -70,7 +73,7 @@ struct Moments {
   }
 };
 
-// The elements of a small tensor of any floating-point type.
+// Returns the elements of a floating-point tensor as double.
 inline std::vector<double> NumbersOf(const Tensor& tensor) {
   return DispatchDType<float16, bfloat16, float, double>(tensor.dtype(), [&]<class T>() {
     const std::vector<T> values = tensor.ToVector<T>();
@@ -86,7 +89,8 @@ class BatchNormalizationOpBase : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
-  // [batch, channels, pixels]; without `spatial` each activation is a channel of one pixel.
+  // X viewed as [batch, channels, pixels]. If the attribute `spatial` is 0, each activation is a
+  // channel of one pixel.
   struct Sizes {
     int64_t batch, channels, pixels;
   };
@@ -154,7 +158,7 @@ class BatchNormalizationOp final : public BatchNormalizationOpBase {
   }
 };
 
-// Computes one channel of one image after another.
+// The reference kernel: computes one channel of one image after another, in double.
 class InstanceNormalizationOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -195,7 +199,7 @@ class LrnOpBase : public StandardOperator {
   }
 
  protected:
-  // The channels [first, end) whose squares are summed for channel c.
+  // For channel c, the squares of channels [FirstChannel(c), EndChannel(c)) are summed.
   int64_t FirstChannel(int64_t c) const { return (std::max)(c - (size_ - 1) / 2, int64_t{0}); }
   int64_t EndChannel(int64_t c, int64_t channels) const {
     const int64_t after = size_ / 2;  // (size - 1) / 2 rounded up

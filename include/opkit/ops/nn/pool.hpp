@@ -1,5 +1,5 @@
-// AveragePool, MaxPool and their global forms: the mean or the largest element of each window, or
-// of the whole image, channel by channel. Sources:
+// AveragePool, MaxPool and their global forms: compute the mean or the largest element of each
+// window, or of the whole image, channel by channel. Sources:
 // https://onnx.ai/onnx/operators/onnx__AveragePool.html and others.
 #ifndef OPKIT_OPS_NN_POOL_HPP_
 #define OPKIT_OPS_NN_POOL_HPP_
@@ -12,7 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Infers output 0, and output 1, the indices, if the node has it.
+// Infers output 0 and, if the node has it, output 1, the indices.
 inline void InferPool(InferenceContext& c) {
   const WindowAttributes attributes(c.def());
   if (attributes.kernel_shape.empty())
@@ -48,7 +48,7 @@ inline void InferGlobalPool(InferenceContext& c) {
   }
   c.SetOutput(0, c.input_dtype(0), y);
 }
-// One operation for each element of each window, including pads.
+// Returns the cost of a pool: one operation for each element of each window, including pads.
 inline OpCost PoolCost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                        const std::vector<TensorInfo>& outputs) {
   uint64_t flops = OpSchema::Elements(outputs[0]);
@@ -61,7 +61,7 @@ inline OpCost GlobalPoolCost(const OperatorDef&, const std::vector<TensorInfo>& 
   return WindowCost(OpSchema::Elements(inputs[0]), inputs, outputs, 1);
 }
 
-// The least value of T, which IsLarger replaces by any other.
+// Returns the least value of T, the initial value of a maximum.
 template <class T>
 T LeastValue() {
   if constexpr (std::is_integral_v<T>)
@@ -69,13 +69,13 @@ T LeastValue() {
   else
     return T(-std::numeric_limits<float>::infinity());
 }
-// Also true for a NaN, which then stays the largest.
+// True if value > than, or if `value` is NaN: a NaN becomes the largest element and remains it.
 template <class T>
 bool IsLarger(T value, T than) {
   return value > than || value != value;
 }
 
-// The reductions of the global pools.
+// The reductions of the global pools, over the elements of one channel.
 struct ChannelMean {
   template <class T>
   static T Of(const T* in, int64_t pixels) {
@@ -111,7 +111,7 @@ class PoolOpBase : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
-  // For an input shape that inference has checked.
+  // Returns the windows along each spatial axis. The input's shape must have passed inference.
   static WindowAxes AxesOf(const WindowAttributes& attributes, const Shape& x) {
     WindowAxes axes;
     for (int axis = 0; axis < x.rank() - 2; ++axis)
@@ -120,7 +120,7 @@ class PoolOpBase : public StandardOperator {
     return axes;
   }
   // Calls f(taps, input pixels, output pixel, number of output pixels) for every window of a
-  // channel.
+  // channel, on the threads of the current pool.
   template <class F>
   static void ForEachWindow(const WindowAxes& axes, F f) {
     int64_t input_pixels = 1, output_pixels = 1;
@@ -144,8 +144,8 @@ class AveragePoolOpBase : public PoolOpBase {
   using PoolOpBase::PoolOpBase;
 
  protected:
-  // The divisor of the sum for output pixel `o`: 0 for a window that is all pads, if pads do not
-  // count.
+  // Returns the divisor of the sum for output pixel `o`: 0 if the window has only pads and pads do
+  // not count.
   int64_t Divisor(const WindowAxes& axes, int64_t o) const {
     int64_t count = 1;
     for (size_t axis = axes.size(); axis-- > 0;) {
@@ -190,7 +190,7 @@ class AveragePoolOp final : public AveragePoolOpBase {
   }
 };
 
-// The base of the kernels of MaxPool. Its second output holds the index in X of each largest
+// The base of the kernels of MaxPool. The second output holds the index in X of each largest
 // element.
 class MaxPoolOpBase : public PoolOpBase {
  public:
@@ -204,7 +204,7 @@ class MaxPoolOpBase : public PoolOpBase {
   }
 
  protected:
-  // The index within a channel in the node's storage order, from the row-major one.
+  // Converts a row-major index within a channel to the node's storage order.
   int64_t StoredIndex(const WindowAxes& axes, int64_t index) const {
     if (!column_major_) return index;
     int64_t stored = 0;
@@ -258,7 +258,8 @@ class MaxPoolOp final : public MaxPoolOpBase {
   }
 };
 
-// Each output is Reduction::Of(elements of the channel, their number).
+// The kernel of the global pools: each output is Reduction::Of(elements of a channel, their
+// number).
 template <class Reduction>
 class GlobalPoolOp final : public StandardOperator {
  public:

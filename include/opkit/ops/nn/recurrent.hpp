@@ -10,8 +10,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The differences of the layers: gates, in the order of the weights; the attribute that selects a
-// variant of the equations; default activations.
+// The differences between the layers: the gates, in the order of the weights; the attribute that
+// selects a variant of the equations; the default activations.
 struct LstmLayer {
   static constexpr int kGates = 4;  // input, output, forget, cell
   static constexpr bool kHasCell = true;
@@ -31,17 +31,17 @@ struct RnnLayer {
   static std::vector<std::string> Functions() { return {"Tanh"}; }
 };
 
-// The numbers of the inputs; only LSTM has the last two.
+// The indices of the inputs. Only LSTM has the last two.
 struct RecurrentInputs {
   enum { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kP };
 };
 
-// The extents of a layer, and offsets in its tensors, in elements.
+// The extents of a layer, and offsets in its tensors. Offsets are in elements.
 struct RecurrentSizes {
   int64_t steps = 0, batch = 0, input = 0, hidden = 0, directions = 1;
   bool batch_first = false;  // layout 1
 
-  // The row of X of a sequence at a step; the offset in Y of one direction of it.
+  // XRow: the row of X for a step of a sequence. Y: the offset in Y of one direction of that step.
   int64_t XRow(int64_t step, int64_t sequence) const {
     return batch_first ? sequence * steps + step : step * batch + sequence;
   }
@@ -50,7 +50,7 @@ struct RecurrentSizes {
                         : (step * directions + direction) * batch + sequence) *
            hidden;
   }
-  // The offset in the initial and last states.
+  // The offset in the tensors of initial and last states.
   int64_t State(int64_t direction, int64_t sequence) const {
     return (batch_first ? sequence * directions + direction : direction * batch + sequence) *
            hidden;
@@ -59,15 +59,15 @@ struct RecurrentSizes {
 
 namespace detail {
 
-// The number of directions, 1 or 2. Error (kInvalidArgument) for an unknown name.
+// Returns the number of directions, 1 or 2. Throws kInvalidArgument for an unknown name.
 inline int64_t RecurrentDirections(const OperatorDef& def) {
-  constexpr int kBidirectional = 2;  // its place among the values
+  constexpr int kBidirectional = 2;  // its position among the attribute's values
   return EnumeratorOf<int>(def.type(), def.args(), "direction") == kBidirectional ? 2 : 1;
 }
 
 }  // namespace detail
 
-// The base of the kernels of a layer: attributes, extents and the lengths of the sequences.
+// The base of the kernels of a layer. Reads attributes, extents and the lengths of the sequences.
 template <class Layer>
 class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
  public:
@@ -104,11 +104,12 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
     return sizes;
   }
   bool IsReverse(int64_t direction) const { return direction == 1 || direction_ == "reverse"; }
-  // The activations f, g, h of a direction.
+  // Returns the activations f, g, h of a direction.
   const RecurrentFunction* Functions(int64_t direction) const {
     return functions_.data() + static_cast<size_t>(direction) * Layer::Functions().size();
   }
-  // Reads the length of each sequence. Error (kOutOfRange) for one that is longer than X.
+  // Reads the length of each sequence. Throws kOutOfRange for a length that is negative or larger
+  // than the steps of X.
   void ReadLengths(const RecurrentSizes& sizes, std::vector<int64_t>& lengths) {
     lengths.assign(static_cast<size_t>(sizes.batch), sizes.steps);
     if (!HasInput(kLengths)) return;
@@ -140,7 +141,7 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
 
 namespace detail {
 
-// The values that a step of one sequence in one direction reads and writes, in double.
+// The values that one step of one sequence, in one direction, reads and writes. All are double.
 struct RecurrentState {
   const RecurrentFunction* f;  // f, g, h
   double clip;                 // 0: none
@@ -151,6 +152,7 @@ struct RecurrentState {
   std::vector<double> gates;  // W x + Wb, [gates * hidden]
   std::vector<double> h, c, next;
 
+  // Returns row `row` of R times a state, plus its bias.
   double Recur(int64_t row, const std::vector<double>& state) const {
     double sum = bias_r[row];
     for (int64_t i = 0; i < hidden; ++i) sum += r[row * hidden + i] * state[Index(i)];
@@ -311,7 +313,7 @@ void FillRecurrentSchema(OpSchema& schema, const char* doc) {
 
 }  // namespace detail
 
-// Computes in double for every type.
+// The reference kernel. Computes in double for every type.
 template <class Layer>
 class RecurrentOp final : public RecurrentOpBase<Layer> {
   using Base = RecurrentOpBase<Layer>;
@@ -371,7 +373,8 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
   }
 
  private:
-  // The elements of an input; `left_out` zeros if the node leaves it out.
+  // Returns the elements of an input as double, or `left_out` zeros if the node leaves the input
+  // out.
   std::vector<double> Numbers(int i, int64_t left_out) {
     std::vector<double> out;
     if (!this->HasInput(i) || i > (Layer::kHasCell ? int{Base::kP} : int{Base::kInitialH})) {

@@ -1,5 +1,6 @@
-// Resize: makes images, or any tensors, larger or smaller by nearest, linear or cubic
-// interpolation, in one pass over the data for each axis that changes.
+// Resize: enlarges or shrinks images, or any tensors, by nearest-neighbour, linear or cubic
+// interpolation. Linear and cubic interpolation take one pass over the data for each axis that
+// changes.
 #ifndef OPKIT_OPS_NN_RESIZE_HPP_
 #define OPKIT_OPS_NN_RESIZE_HPP_
 
@@ -11,7 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The elements of a list of floating-point numbers.
+// Returns the elements of a list of floating-point numbers as float.
 inline std::vector<float> FloatList(const Tensor& tensor, const char* what) {
   if (tensor.rank() > 1)
     Throw(ErrorCode::kInvalidArgument, "Resize: '", what, "' must be a list, found ", tensor);
@@ -22,7 +23,7 @@ inline std::vector<float> FloatList(const Tensor& tensor, const char* what) {
   });
 }
 
-// The axes that scales, sizes and roi are for.
+// Returns the axes to which scales, sizes and roi apply.
 inline std::vector<int> ResizedAxes(const ResizeRules& rules, int rank) {
   std::vector<int> axes;
   if (rules.all_axes) {
@@ -39,8 +40,8 @@ inline void CheckResizeList(const char* name, size_t found, size_t expected) {
           expected);
 }
 
-// The mapping of each axis; none for an axis whose mapping depends on an unknown extent of the
-// input.
+// Returns the mapping of each axis; nullopt if the mapping depends on an unknown extent of the
+// input. Exactly one of `scales` and `sizes` must be given.
 inline std::vector<std::optional<ResizeAxis>> ResizeAxesOf(const ResizeRules& rules,
                                                            const SymbolicShape& input,
                                                            const std::vector<float>* scales,
@@ -75,7 +76,8 @@ inline std::vector<std::optional<ResizeAxis>> ResizeAxesOf(const ResizeRules& ru
   return out;
 }
 
-// Exporters also leave an input out by giving an empty tensor.
+// True if the node has input i. An empty tensor counts as left out, because exporters write it for
+// that.
 inline bool ResizeInputGiven(const InferenceContext& c, int i) {
   return c.HasInput(i) && !(c.input_shape(i).is_known() && c.input_shape(i).ToShape().numel() == 0);
 }
@@ -161,7 +163,8 @@ void ResizePass(const T* from, T* to, int64_t outer, int64_t input, int64_t outp
   });
 }
 
-// Rounds to the nearest value of T if that is an integral type, within its range.
+// Converts a result to T. For an integral T: rounds to the nearest integer and clamps to the range
+// of T; NaN becomes 0.
 template <class T, class Wide>
 T FromWide(Wide value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -250,7 +253,7 @@ class ResizeOp final : public StandardOperator {
     item_ = item;
     weighed_ = axes_;
   }
-  // One element of the extrapolation value.
+  // Returns the extrapolation value as a tensor of one element.
   Tensor Extrapolated(DType dtype) const {
     Tensor fill(Shape{}, dtype);
     WithType(dtype, [&]<class T>() {
@@ -274,7 +277,7 @@ class ResizeOp final : public StandardOperator {
     const bool direct = x.dtype() == kDTypeOf<Wide>;
     std::vector<int64_t> extents = x.shape().vec();
     Tensor from = x;
-    int next = 0;  // the buffer to use, of two
+    int next = 0;  // the buffer to use next, 0 or 1
     const auto buffer = [&] {
       Tensor& tensor = buffers_[next];
       next = 1 - next;
@@ -299,9 +302,9 @@ class ResizeOp final : public StandardOperator {
     if (!direct) ConvertBack<Wide>(from, y);
     return true;
   }
-  // Computes the weights of all axes, and the order in which those that change are resized: axes
-  // that shrink first, so that later passes have less to do; among equal ones the innermost, whose
-  // elements are gathered one by one, when there is least to do.
+  // Computes the weights of all axes and the order of the passes. Axes that shrink most come first,
+  // so that later passes have less work. Among equal axes the innermost, whose elements are
+  // gathered one by one, is resized when the tensor is smallest.
   void Weigh() {
     if (weighed_ == axes_) return;
     weighed_.clear();
@@ -335,6 +338,7 @@ class ResizeOp final : public StandardOperator {
       for (int64_t i = 0; i < y.numel(); ++i) out[i] = detail::FromWide<T>(in[i]);
     });
   }
+  // Writes the extrapolation value to the output elements that lie outside the input along `axis`.
   void FillOutside(Tensor& tensor, size_t axis, const ResizeWeights& weights) {
     const int64_t extent = axes_[axis].output;
     const int64_t inner =
@@ -353,7 +357,7 @@ class ResizeOp final : public StandardOperator {
 
   const ResizeRules rules_{def().args()};
   std::vector<ResizeAxis> axes_,
-      weighed_;  // of this run, and of the run that made the members below
+      weighed_;  // of this run, and of the run that computed the members below
   std::vector<ResizeWeights> weights_;
   std::vector<size_t> order_;
   Tensor buffers_[2];

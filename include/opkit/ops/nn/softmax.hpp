@@ -81,7 +81,8 @@ inline void FillSoftmaxSchema(OpSchema& schema) {
       .TensorInferenceFunction(&InferSoftmax);
 }
 
-// For Y = softmax(X) dX = Y * (dY - sum(dY * Y)); for its logarithm dX = dY - exp(Y) * sum(dY).
+// The gradient. Y = softmax(X): dX = Y * (dY - sum(dY * Y)). Its logarithm: dX = dY - exp(Y) *
+// sum(dY).
 template <bool kLog>
 class SoftmaxGradient : public NodeGradient {
  public:

@@ -1,4 +1,5 @@
-// Axes: numbers of dimensions as ONNX writes them, negative ones counted from the end.
+// Axes of tensors as ONNX numbers them: negative numbers count from the last axis. Used by
+// inference and kernels of operators with axis attributes.
 #ifndef OPKIT_OPS_SUPPORT_AXES_HPP_
 #define OPKIT_OPS_SUPPORT_AXES_HPP_
 
@@ -7,7 +8,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Returns `axis` as a number in [0, rank). Error (kOutOfRange) that names the operator and the
+// Returns `axis` as a number in [0, rank). Throws kOutOfRange, with the name `op` and the valid
 // range.
 inline int NormalizeAxis(int64_t axis, int rank, std::string_view op) {
   if (axis < -rank || axis >= rank)
@@ -16,8 +17,9 @@ inline int NormalizeAxis(int64_t axis, int rank, std::string_view op) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
-// For each axis of a tensor, whether it is among `axes`. Errors: kOutOfRange, kInvalidArgument for
-// an axis that is named twice.
+// Returns a mask with one entry for each of `rank` axes: 1 if `axes` contains the axis, else 0.
+// Throws kOutOfRange for an axis outside the rank, kInvalidArgument for an axis that is named
+// twice.
 inline std::vector<char> AxisMask(const std::vector<int64_t>& axes, int rank, std::string_view op) {
   std::vector<char> mask(static_cast<size_t>(rank), 0);
   for (const int64_t axis : axes) {
@@ -28,7 +30,7 @@ inline std::vector<char> AxisMask(const std::vector<int64_t>& axes, int rank, st
   return mask;
 }
 
-// A dense tensor seen as [outer, extent, inner] around one of its axes: element (o, i, n) is at
+// A dense tensor viewed as [outer, extent, inner] around one of its axes: element (o, i, n) is at
 // (o * extent + i) * inner + n.
 struct AxisSplit {
   int64_t outer = 1, extent = 1, inner = 1;
@@ -37,7 +39,7 @@ struct AxisSplit {
       : outer(shape.NumelBetween(0, axis)),
         extent(shape[axis]),
         inner(shape.NumelBetween(axis + 1, shape.rank())) {}
-  // The number of rows along the axis, and the place of a row's first element.
+  // Number of rows along the axis, and the offset of a row's first element, in elements.
   int64_t rows() const { return outer * inner; }
   int64_t Begin(int64_t row) const { return row / inner * extent * inner + row % inner; }
 };

@@ -1,4 +1,5 @@
-// BodyOperator: the base of standard operators that run graphs which their node carries.
+// BodyOperator: the base of the standard operators whose node carries graphs, such as If and
+// Subgraph.
 #ifndef OPKIT_OPS_SUPPORT_BODY_OPERATOR_HPP_
 #define OPKIT_OPS_SUPPORT_BODY_OPERATOR_HPP_
 
@@ -9,8 +10,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A plan runs the bodies with the graph around them. An operator that is run alone compiles each
-// when it first runs it, and keeps it.
+// Runs the graphs ("bodies") of its node. In a plan, the plan's runners execute the bodies. Outside
+// a plan the operator compiles a body on its first run and keeps the executor.
 class BodyOperator : public StandardOperator, public RunsBodies {
  public:
   BodyOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config,
@@ -30,7 +31,8 @@ class BodyOperator : public StandardOperator, public RunsBodies {
   }
 
  protected:
-  // Runs a body. Its outputs become the node's, by position.
+  // Runs body `number`. Its outputs become the node's outputs, by position. Adds the body's name to
+  // errors.
   void RunBody(int number) {
     try {
       if (BodyRunner* const runner = runners_[detail::Index(number)]) {
@@ -47,12 +49,14 @@ class BodyOperator : public StandardOperator, public RunsBodies {
   }
 
  private:
-  // An output that is an input or a constant of the body itself.
+  // An output of the node that its body returns unchanged: one of the body's inputs or constants.
+  // No node of the body writes it, so that RunBody copies it.
   struct HandedOn {
     int body, output, input;
     const Tensor* constant;
   };
 
+  // Records the outputs that body `number` returns unchanged.
   void FindHandedOn(int number) {
     const NodeBody& body = bodies_[detail::Index(number)];
     for (int o = 0; o < OutputSize(); ++o) {
@@ -64,6 +68,7 @@ class BodyOperator : public StandardOperator, public RunsBodies {
       handed_on_.push_back(one);
     }
   }
+  // Runs a body outside a plan, with an executor of its own.
   void RunAlone(int number) {
     const NodeBody& body = bodies_[detail::Index(number)];
     std::vector<NamedTensor> inputs;
@@ -88,8 +93,8 @@ class BodyOperator : public StandardOperator, public RunsBodies {
   bool IsHere(const Tensor& tensor) const {
     return MemoryDevice(tensor.device()) == MemoryDevice(device());
   }
-  // Runs one node after the other on this thread, and kernels on its pool: a graph inside a node is
-  // usually small.
+  // Returns the executor of a body; compiles the body at the first call. Nodes run one after the
+  // other on this thread, kernels on its pool: a graph inside a node is usually small.
   Executor& ExecutorOf(int number) {
     std::optional<Executor>& executor = executors_[detail::Index(number)];
     if (!executor) {
@@ -112,8 +117,8 @@ class BodyOperator : public StandardOperator, public RunsBodies {
 
   static constexpr size_t kMostBodies = 2;
 
-  // What every run reads comes first, in one cache line.
-  BodyRunner* runners_[kMostBodies] = {};  // by body; null: it is run alone
+  // The members that every run reads come first, in one cache line.
+  BodyRunner* runners_[kMostBodies] = {};  // by body; null: no plan runs it
   std::vector<HandedOn> handed_on_;        // of bodies that have a runner
   std::vector<NodeBody> bodies_;
   std::vector<std::optional<Executor>> executors_;  // by body

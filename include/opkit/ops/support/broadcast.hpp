@@ -8,9 +8,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The extent that a and b are broadcast to. Error (kInvalidArgument) if both are known, differ, and
-// neither is 1. With a number above 1 and an unknown extent it is the number: any other extent
-// would make the run fail.
+// Returns the extent that a and b are broadcast to. Throws kInvalidArgument if both are known,
+// differ, and neither is 1. If only one is known and it is not 1, returns it: with any other extent
+// the run would fail.
 inline Dim BroadcastDim(const Dim& a, const Dim& b, const SymbolicShape& all_a,
                         const SymbolicShape& all_b) {
   if (a == b && !a.is_unknown()) return a;
@@ -22,7 +22,7 @@ inline Dim BroadcastDim(const Dim& a, const Dim& b, const SymbolicShape& all_a,
   return Dim();
 }
 
-// The shape that a and b are broadcast to; of unknown rank if a rank is unknown.
+// Returns the shape that a and b are broadcast to, or a shape of unknown rank if a rank is unknown.
 inline SymbolicShape BroadcastShape(const SymbolicShape& a, const SymbolicShape& b) {
   if (!a.has_rank() || !b.has_rank()) return {};
   const int rank = a.rank() > b.rank() ? a.rank() : b.rank();
@@ -39,7 +39,7 @@ inline SymbolicShape BroadcastShape(const SymbolicShape& a, const SymbolicShape&
   return SymbolicShape(std::move(dims));
 }
 
-// False if a tensor of shape `from` can certainly not be broadcast to `to`, of known rank.
+// False if no tensor of shape `from` can be broadcast to `to`. Both ranks must be known.
 inline bool MayBroadcastTo(const SymbolicShape& from, const SymbolicShape& to) {
   bool fits = from.rank() <= to.rank();
   for (int back = 1; fits && back <= from.rank(); ++back)
@@ -47,8 +47,8 @@ inline bool MayBroadcastTo(const SymbolicShape& from, const SymbolicShape& to) {
   return fits;
 }
 
-// Element strides that walk a dense tensor of shape `from` as if it had shape `to`: 0 along
-// repeated axes. Error (kInvalidArgument) if `from` cannot be broadcast to `to`.
+// Returns the strides, in elements, that walk a dense tensor of shape `from` as if it had shape
+// `to`: 0 along repeated axes. Throws kInvalidArgument if `from` cannot be broadcast to `to`.
 inline Dims BroadcastStrides(const Shape& from, const Shape& to) {
   auto fail = [&] {
     Throw(ErrorCode::kInvalidArgument, "shape ", ToString(from), " cannot be broadcast to ",

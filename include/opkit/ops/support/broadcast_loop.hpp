@@ -1,6 +1,7 @@
-// BroadcastLoop: the order in which elementwise operators with broadcasting visit memory. Axes that
-// are contiguous in every input are merged; along the innermost one, the row, an input either
-// advances with the output or stays at one element, so that kernels are plain loops over a row.
+// BroadcastLoop: the order in which elementwise operators with broadcasting visit memory. It merges
+// axes that are contiguous in every input. The innermost axis left is the row: along it an input
+// either advances with the output or stays at one element, so that kernels are plain loops over a
+// row.
 #ifndef OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_
 #define OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_
 
@@ -17,19 +18,19 @@ namespace opkit::inline OPKIT_ABI {
 //       out[at + i] = a[from[0] + i * loop.step(0)] + b[from[1] + i * loop.step(1)];
 //   });
 //
-// Construct it once for a set of shapes; running allocates nothing up to six axes. All tensors are
-// dense.
+// Construct a loop once for a set of shapes. Runs with up to six axes allocate nothing. All tensors
+// must be dense.
 class BroadcastLoop {
  public:
   static constexpr int kMaxInputs = 3;
   static constexpr int64_t kGrain = 16384;  // elements for one thread, for cheap arithmetic
 
-  // Computes `n` elements of the output from element `at` on; input i begins at its element
+  // Computes elements [at, at + n) of the output; the first element of input i is its element
   // from[i].
   using Body = FunctionRef<void(int64_t at, int64_t n, const int64_t* from)>;
 
   BroadcastLoop() = default;
-  // Error (kInvalidArgument) if an input's shape cannot be broadcast to the output's.
+  // Throws kInvalidArgument if an input's shape cannot be broadcast to the output's.
   BroadcastLoop(const Shape& out, std::initializer_list<const Shape*> inputs) {
     for (const Shape* input : inputs) AddInput(*input, out);
     SetOutput(out);
@@ -42,16 +43,16 @@ class BroadcastLoop {
 
   int64_t size() const { return size_; }
   int64_t width() const { return width_; }  // elements of a row
-  // 1 or 0: the distance in input i of the elements for neighbouring elements of a row.
+  // The step in input i from one element of a row to the next: 1, or 0 if the element is repeated.
   int64_t step(int i) const { return step_[i]; }
 
-  // Calls body for stretches of the output that lie within a row, on the threads of the current
-  // pool. The stretches depend on `grain` and not on the number of threads.
+  // Calls body for pieces of rows that together cover the output, on the threads of the current
+  // pool. The pieces depend on `grain`, not on the number of threads.
   void Run(int64_t grain, Body body) const {
     ParallelForRange(size_, grain, [&](int64_t begin, int64_t end) { Walk(begin, end, body); });
   }
-  // Writes the elements of input 0 that belong to elements [begin, end) of the output side by side
-  // to `to`. An element has `item` bytes: 1, 2, 4, 8 or 16.
+  // Copies the elements of input 0 for elements [begin, end) of the output to `to`, without gaps.
+  // An element has `item` bytes: 1, 2, 4, 8 or 16.
   void Gather(int64_t begin, int64_t end, const void* from, int64_t item, void* to) const {
     Walk(begin, end, [&](int64_t at, int64_t n, const int64_t* first) {
       const char* source = static_cast<const char*>(from) + first[0] * item;
@@ -65,7 +66,7 @@ class BroadcastLoop {
       OPKIT_ASSERT(known);
     });
   }
-  // Calls body for elements [begin, end) of the output, in order, on this thread.
+  // Calls body for elements [begin, end) of the output, row by row in order, on this thread.
   void Walk(int64_t begin, int64_t end, Body body) const {
     if (begin >= end) return;
     int64_t column = begin % width_, row = begin / width_;
@@ -98,7 +99,7 @@ class BroadcastLoop {
     OPKIT_ASSERT(inputs_ < kMaxInputs);
     strides_[inputs_++] = BroadcastStrides(input, out);
   }
-  // Merges axes; the last one becomes the row.
+  // Merges axes and makes the last of them the row.
   OPKIT_COLD void SetOutput(const Shape& out) {
     size_ = out.numel();
     std::vector<int64_t> extents;

@@ -1,5 +1,5 @@
-// ConvertElement: converts a number to the nearest of another element type, without undefined
-// behaviour for any value. Cast applies it to each element, and finds its type by OnnxDType.
+// ConvertElement: converts a number to another element type, without undefined behaviour for any
+// value. Cast applies it to each element and gets the target type from OnnxDType.
 #ifndef OPKIT_OPS_SUPPORT_CONVERT_HPP_
 #define OPKIT_OPS_SUPPORT_CONVERT_HPP_
 
@@ -9,7 +9,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The DType of a number of ONNX's TensorProto.DataType; kUndefined where there is none.
+// Returns the DType for a number of ONNX's enumeration TensorProto.DataType, or kUndefined for
+// types without a DType.
 inline DType OnnxDType(int64_t type) {
   constexpr DType kTypes[] = {
       DType::kUndefined,  DType::kFloat32, DType::kUInt8,  DType::kInt8,      DType::kUInt16,
@@ -19,7 +20,7 @@ inline DType OnnxDType(int64_t type) {
   return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
                                                                      : DType::kUndefined;
 }
-// The number of a DType; 0 for kUndefined.
+// Returns the number of a DType in that enumeration; 0 for kUndefined.
 inline int64_t OnnxNumberOf(DType dtype) {
   constexpr int64_t kLast = 16;
   for (int64_t number = 1; dtype != DType::kUndefined && number <= kLast; ++number)
@@ -32,9 +33,10 @@ namespace detail {
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
-// Returns x if it is a float, else that one of the two floats around x whose last bit is set.
-// Rounding it again to a shorter type gives the same as rounding x directly (Boldo and Melquiond,
-// "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+// Returns x if a float can represent it; else, of the two neighbouring floats, the one whose last
+// bit is 1. Rounding this float to a shorter type gives the same as rounding x directly (Boldo and
+// Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
+// odd", 2008).
 inline float RoundToOdd(double x) {
   const float nearest = static_cast<float>(x);
   const double back = static_cast<double>(nearest);
@@ -47,7 +49,7 @@ inline float RoundToOdd(double x) {
 inline float RoundToOdd(uint64_t x) {
   if (x >> 53 == 0) return RoundToOdd(static_cast<double>(x));
   const uint64_t odd =
-      (x & 0x7ff) != 0 ? 0x800 : 0;  // stands for the bits that a double has no room for
+      (x & 0x7ff) != 0 ? 0x800 : 0;  // a sticky bit for the low bits, which a double cannot hold
   return RoundToOdd(static_cast<double>((x & ~uint64_t{0x7ff}) | odd));
 }
 inline float RoundToOdd(int64_t x) {
@@ -56,9 +58,10 @@ inline float RoundToOdd(int64_t x) {
 
 }  // namespace detail
 
-// To bool: x != 0. To an integer: from an integer its low bits; from a floating-point number the
-// part before the point, the nearest integer of the type if that is out of range, 0 for NaN. To a
-// floating-point type: the nearest number, of two the even one, infinity beyond the largest.
+// Converts x to type To. To bool: x != 0. From an integer to an integer: the low bits. From a
+// floating-point number to an integer: rounds towards zero, clamps to the range of To; a NaN
+// becomes 0. To a floating-point type: the nearest number, ties to even, infinity beyond the
+// largest.
 template <class To, class From>
 To ConvertElement(From x) {
   if constexpr (detail::kIsHalf<From>) {

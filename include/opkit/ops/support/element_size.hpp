@@ -1,4 +1,5 @@
-// WithElementOfSize: for operators that move elements whatever they mean, a type for each size.
+// WithElementOfSize: selects an element type by its size. Used by operators that copy elements
+// without computing with them, so that each size, not each dtype, needs a kernel.
 #ifndef OPKIT_OPS_SUPPORT_ELEMENT_SIZE_HPP_
 #define OPKIT_OPS_SUPPORT_ELEMENT_SIZE_HPP_
 
@@ -10,12 +11,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Stands for an element of 16 bytes, such as complex128.
 struct Bytes16 {
   uint64_t low, high;
 };
 
-// Calls f with a value of a type of `bytes` bytes; false if there is none (1, 2, 4, 8 and 16 have
-// one).
+// Calls f with a value of a type of `bytes` bytes and returns true; false if the size is not 1, 2,
+// 4, 8 or 16.
 template <class F>
 bool WithElementOfSize(int64_t bytes, F&& f) {
   if (bytes == 1) return f(uint8_t{}), true;
@@ -26,7 +28,8 @@ bool WithElementOfSize(int64_t bytes, F&& f) {
   return false;
 }
 
-// By memcpy, since rows of small elements are moved as larger ones, whatever their alignment.
+// Copies one element. memcpy, because callers move several small elements as one large element,
+// which may be misaligned.
 template <class T>
 void MoveElement(char* to, const char* from) {
   std::memcpy(to, from, sizeof(T));

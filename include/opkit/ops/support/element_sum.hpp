@@ -1,5 +1,6 @@
-// The type that sums of elements are computed in, and the conversion of a result to an element. For
-// reference kernels that add many elements, such as matrix products and reductions.
+// SumType: the type in which sums of elements are computed; ToElement converts a result to an
+// element. Used by reference kernels that add many elements, such as matrix products and
+// reductions.
 #ifndef OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_
 #define OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_
 
@@ -10,7 +11,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Sums of integers wrap around, as the integers themselves are meant to.
+// double for floating-point T; the unsigned type of the same size for integers, whose sums wrap
+// around like the integers themselves.
 template <class T>
 using SumType = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
                                             std::type_identity<double>>::type;
@@ -20,8 +22,9 @@ SumType<T> ToSum(T value) {
   return static_cast<SumType<T>>(value);
 }
 
-// Rounds to a floating-point T once. An integral T gets a real number rounded towards zero, and the
-// nearest value of T if it is out of range.
+// Converts a result to T. To a floating-point T it is rounded, except that a double for a 16-bit
+// type is rounded to float first. A real number for an integral T is rounded towards zero and
+// clamped to the range of T.
 template <class T, class Result>
 T ToElement(Result result) {
   if constexpr (std::is_integral_v<T> && std::is_same_v<Result, double>) {

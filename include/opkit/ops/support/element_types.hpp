@@ -1,5 +1,5 @@
 // Lists of element types for operators: as C++ types, to instantiate a kernel for each, and as
-// DTypes, which schemas claim and inference checks.
+// DTypes, for schemas and the checks of inference.
 #ifndef OPKIT_OPS_SUPPORT_ELEMENT_TYPES_HPP_
 #define OPKIT_OPS_SUPPORT_ELEMENT_TYPES_HPP_
 
@@ -7,10 +7,11 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// A list of element types, with conversion from a DType to its C++ type.
 template <class... Ts>
 struct ElementTypes {
   static std::vector<DType> DTypes() { return {kDTypeOf<Ts>...}; }
-  // Calls f.template operator()<T>() with the T of `dtype`; false if it is not in the list.
+  // Calls f.template operator()<T>() with the C++ type T of `dtype`. False if the list lacks it.
   template <class F>
   static bool Visit(DType dtype, F&& f) {
     return ((dtype == kDTypeOf<Ts> && (f.template operator()<Ts>(), true)) || ...);
@@ -29,14 +30,15 @@ using PlainTypes = ElementTypes<float, double, float16, bfloat16, int8_t, int16_
 using MatrixTypes =
     ElementTypes<float, double, float16, bfloat16, int32_t, int64_t, uint32_t, uint64_t>;
 
-// Every dtype that a tensor can have, for operators that only move elements.
+// Returns every dtype that a tensor can have, for operators that only copy elements.
 inline std::vector<DType> AllDTypes() {
   std::vector<DType> all;
   for (int i = 1; i < kNumDTypes; ++i) all.push_back(static_cast<DType>(i));
   return all;
 }
 
-// For inference. Error (kTypeMismatch) if the dtype of input i is known and not in `allowed`.
+// Throws kTypeMismatch if the dtype of input i is known and not in `allowed`. For inference
+// functions.
 inline void ExpectDType(const InferenceContext& c, int i, const std::vector<DType>& allowed) {
   const DType found = c.input_dtype(i);
   if (found == DType::kUndefined) return;
@@ -45,8 +47,8 @@ inline void ExpectDType(const InferenceContext& c, int i, const std::vector<DTyp
   Throw(ErrorCode::kTypeMismatch, c.def().type(), ": input ", i, " is ", ToString(c.input(i)),
         ", expected one of ", allowed);
 }
-// For inference: gives all inputs from `first` on the dtype that is known of one of them, and
-// returns it; kUndefined if none is known. Error (kTypeMismatch) if two differ.
+// Gives all inputs from `first` on the dtype of the first of them whose dtype is known, and returns
+// it; kUndefined if no dtype is known. Throws kTypeMismatch if two differ. For inference functions.
 inline DType ExpectSameDType(InferenceContext& c, int first = 0) {
   DType dtype = DType::kUndefined;
   for (int i = first; i < c.num_inputs() && dtype == DType::kUndefined; ++i)

@@ -1,6 +1,6 @@
 // ElementwiseOperator: the base of operators that compute each element of their output from one
-// element of each broadcast input. Such an operator is one kernel for each dtype, which computes
-// stretches of elements; backends replace the kernels and keep the rest.
+// element of each broadcast input. Such an operator has one kernel for each dtype, which computes a
+// run of neighbouring elements. Backends replace the kernels and keep the rest.
 #ifndef OPKIT_OPS_SUPPORT_ELEMENTWISE_HPP_
 #define OPKIT_OPS_SUPPORT_ELEMENTWISE_HPP_
 
@@ -11,8 +11,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The work of a kernel: `n` neighbouring elements of the output. Those of input i begin at in[i];
-// step[i] is 1, or 0 if one element serves all of them. The output may be an input.
+// The work of one kernel call: `n` neighbouring elements of the output. The elements of input i
+// begin at in[i]; step[i] is 1, or 0 if one element is used for all. The output may be an input.
+// `attributes` are the numbers given to SetAttribute.
 struct ElementRun {
   void* out;
   const void* in[BroadcastLoop::kMaxInputs];
@@ -22,6 +23,8 @@ struct ElementRun {
 };
 using ElementKernel = void (*)(const ElementRun&);
 
+// Broadcasts its inputs and calls a kernel for runs of elements, on the threads of the current
+// pool.
 class ElementwiseOperator : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -52,19 +55,19 @@ class ElementwiseOperator : public StandardOperator {
   }
 
  protected:
-  // The kernel for the present dtypes of the inputs; null if there is none.
+  // Returns the kernel for the present dtypes of the inputs; null if no kernel computes them.
   virtual ElementKernel FindKernel() const = 0;
-  // The element that stands for an optional input that the node leaves out.
+  // Returns the element to use in place of an optional input that the node leaves out.
   virtual const void* LeftOut(int) const { return nullptr; }
 
-  // Attributes that the kernel gets.
+  // Sets number i (0 or 1) of ElementRun::attributes.
   void SetAttribute(int i, float value) { attributes_[i] = value; }
-  // The number of elements for one thread.
+  // Sets the number of elements for one thread.
   void SetGrain(int64_t grain) { grain_ = grain; }
 
  private:
   static constexpr int64_t kNarrow =
-      32;  // rows of fewer elements are too short for a call of the kernel
+      32;  // for rows of fewer elements, a kernel call costs more than its work
   static constexpr int64_t kBlockBytes = 4096;
 
   static ElementRun Part(const ElementRun& all, const int64_t* item, int64_t out_item, int64_t at,
@@ -76,7 +79,8 @@ class ElementwiseOperator : public StandardOperator {
     run.n = n;
     return run;
   }
-  // For short rows: writes broadcast inputs out, block by block, and calls the kernel for blocks.
+  // Runs loops with short rows: copies the broadcast inputs into blocks without gaps and calls the
+  // kernel once for each block.
   void RunNarrow(const ElementRun& all, const int64_t* item, int64_t out_item) const {
     int64_t largest = 1;
     for (size_t i = 0; i < narrow_.size(); ++i) largest = item[i] > largest ? item[i] : largest;
@@ -132,12 +136,14 @@ class ElementwiseOperator : public StandardOperator {
 
 namespace detail {
 
-// The type of arithmetic on T: float for the 16-bit types, so that a result is rounded once.
+// The type in which arithmetic on T is done: float for the 16-bit types, so that a result is
+// rounded once.
 template <class T>
 using ComputeType =
     std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
-// The type of T's elements in memory. A bool is read as a byte, and every byte but 0 is true.
+// The type as which elements of T are read and written. For bool it is a byte, because any byte
+// other than 0 is true.
 template <class T>
 using StoredType = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 template <class T>
@@ -148,7 +154,7 @@ ComputeType<T> LoadElement(const StoredType<T>& stored) {
     return static_cast<ComputeType<T>>(stored);
 }
 
-// Defines a function of one element x, for RunUnary, by an expression.
+// Defines a function of one element x by an expression. For RunUnary.
 #define OPKIT_UNARY_FUNCTION(name, ...) \
   struct name {                         \
     template <class C>                  \
@@ -156,7 +162,7 @@ ComputeType<T> LoadElement(const StoredType<T>& stored) {
       return __VA_ARGS__;               \
     }                                   \
   }
-// The same of two elements a and b, for RunBinary.
+// Defines a function of two elements a and b by an expression. For RunBinary.
 #define OPKIT_BINARY_FUNCTION(name, ...) \
   struct name {                          \
     template <class C>                   \
@@ -164,7 +170,7 @@ ComputeType<T> LoadElement(const StoredType<T>& stored) {
       return __VA_ARGS__;                \
     }                                    \
   }
-// y = F::Apply(x, attributes), x and y of type T.
+// Computes y = F::Apply(x, attributes) for each element, x and y of type T.
 template <class F, class T>
 void RunUnary(const ElementRun& run) {
   const auto* x = static_cast<const StoredType<T>*>(run.in[0]);
@@ -172,7 +178,7 @@ void RunUnary(const ElementRun& run) {
   for (int64_t i = 0; i < run.n; ++i)
     y[i] = static_cast<StoredType<T>>(F::Apply(LoadElement<T>(x[i]), run.attributes));
 }
-// y = F::Apply(a, b), a and b of type T, y of type R.
+// Computes y = F::Apply(a, b) for each element, a and b of type T, y of type R.
 template <class F, class T, class R = T>
 void RunBinary(const ElementRun& run) {
   const auto* a = static_cast<const StoredType<T>*>(run.in[0]);
@@ -184,6 +190,7 @@ void RunBinary(const ElementRun& run) {
         F::Apply(LoadElement<T>(a[i * step_a]), LoadElement<T>(b[i * step_b])));
 }
 
+// An operator on one input, of one of Types, computed by F.
 template <class F, class Types>
 class UnaryOperator : public ElementwiseOperator {
  public:
@@ -209,7 +216,8 @@ class UnaryOperatorWithAttributes : public UnaryOperator<F, Types> {
                          this->template GetSingleArgument<float>(names[i], F::kDefaults[i]));
   }
 };
-// The output is of type Result; void stands for the inputs' type.
+// An operator on two inputs of one type. The output is of type Result; void stands for the inputs'
+// type.
 template <class F, class Types, class Result = void>
 class BinaryOperator : public ElementwiseOperator {
  public:
@@ -225,14 +233,14 @@ class BinaryOperator : public ElementwiseOperator {
   }
 };
 
-// The shape that inputs [0, count) are broadcast to.
+// Returns the shape that inputs [0, count) are broadcast to.
 inline SymbolicShape BroadcastInputs(const InferenceContext& c, int count) {
   SymbolicShape shape = c.input_shape(0);
   for (int i = 1; i < count; ++i) shape = BroadcastShape(shape, c.input_shape(i));
   return shape;
 }
 
-// Test inputs of these shapes, with numbers from `low` to `high`.
+// Makes test inputs of these shapes with random numbers from `low` to `high`; bools are random.
 inline std::vector<Tensor> MakeTestInputs(const std::vector<Shape>& shapes, DType dtype,
                                           uint64_t seed, double low, double high) {
   RandomGenerator random(seed);
@@ -252,15 +260,15 @@ inline std::vector<Tensor> MakeTestInputs(const std::vector<Shape>& shapes, DTyp
   }
   return inputs;
 }
-// Shapes of two test inputs; how they are broadcast depends on the seed.
+// Returns the shapes of two test inputs. The seed selects how they are broadcast.
 inline std::vector<Shape> BroadcastTestShapes(uint64_t seed) {
   if (seed % 3 == 0) return {Shape{2, 3, 4}, Shape{3, 1}};
   if (seed % 3 == 1) return {Shape{5}, Shape{2, 1, 5}};
   return {Shape{7, 3}, Shape{7, 3}};
 }
 
-// Fills the schema of an operator with one input X and one output Y of its type and shape, in place
-// if possible.
+// Returns a function that fills the schema of an operator with one input X and one output Y of the
+// same type and shape. Y may be computed in place.
 inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flops) {
   return [=](OpSchema& schema) {
     schema.SetDoc(doc)
@@ -276,7 +284,7 @@ inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flo
         });
   };
 }
-// Registers an operator of one input, computed by detail::<name>Function for each of Types, and
+// Registers an operator of one input, which detail::<name>Function computes for each of Types, and
 // begins its schema.
 #define OPKIT_UNARY_OPERATOR(name, Types, flops, doc)                    \
   using name##Op = detail::UnaryOperator<detail::name##Function, Types>; \
@@ -304,7 +312,8 @@ inline void DescribeBinary(OpSchema& schema, const std::string& doc,
         c.SetOutput(0, dtype, BroadcastInputs(c, 2));
       });
 }
-// The same for an output of bool.
+// Fills the schema of an operator with two inputs A and B of one type and an output C of bool. C
+// may be in place only if the inputs are bool, too.
 inline void DescribePredicate(OpSchema& schema, const std::string& doc,
                               const std::vector<DType>& dtypes) {
   DescribeBinary(schema, doc, dtypes, 1);

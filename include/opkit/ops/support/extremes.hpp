@@ -1,4 +1,4 @@
-// The larger and the smaller of two elements: a NaN if one is, as in NumPy.
+// LargerOf, SmallerOf: maximum and minimum of two elements. NaN if an element is NaN, as in NumPy.
 #ifndef OPKIT_OPS_SUPPORT_EXTREMES_HPP_
 #define OPKIT_OPS_SUPPORT_EXTREMES_HPP_
 

@@ -1,5 +1,6 @@
-// Reads inputs that are short lists of integers (axes, extents, starts, repeats): in kernels
-// without an allocation, and in inference as far as their data is known.
+// Functions that read inputs which are short lists of integers (axes, extents, starts, repeats).
+// Kernels read them without an allocation; inference reads them if their data is known before the
+// run.
 #ifndef OPKIT_OPS_SUPPORT_INTEGER_INPUTS_HPP_
 #define OPKIT_OPS_SUPPORT_INTEGER_INPUTS_HPP_
 
@@ -7,8 +8,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The elements of a list of int64 or int32: a tensor of rank 1, or a scalar, which is a list of
-// one. Errors begin with `what`: kTypeMismatch, kInvalidArgument for a higher rank.
+// Returns the elements of a list of int64 or int32: a tensor of rank 1, or a scalar, which counts
+// as a list of length 1. Throws kTypeMismatch for other dtypes, kInvalidArgument for a higher rank;
+// the message begins with `what`.
 inline Dims IntegerList(const Tensor& tensor, std::string_view what) {
   if (tensor.rank() > 1)
     Throw(ErrorCode::kInvalidArgument, what, " must be a list of integers, found ", tensor);
@@ -20,7 +22,8 @@ inline Dims IntegerList(const Tensor& tensor, std::string_view what) {
   return Dims(IntegersOf(tensor));
 }
 
-// For inference: the list in input i, if the node has that input and its data is known.
+// Returns the list in input i, if the node has that input and its data is known. For inference
+// functions.
 inline std::optional<Dims> KnownIntegerList(const InferenceContext& c, int i,
                                             std::string_view what) {
   if (!c.HasInput(i)) return std::nullopt;
@@ -29,8 +32,8 @@ inline std::optional<Dims> KnownIntegerList(const InferenceContext& c, int i,
   return IntegerList(*data, what);
 }
 
-// For inference: the number of elements of the list in input i. Error (kInvalidArgument) if its
-// rank is above 1.
+// Returns the number of elements of the list in input i, as far as it is known. Throws
+// kInvalidArgument if its rank is above 1. For inference functions.
 inline Dim IntegerListSize(const InferenceContext& c, int i, std::string_view what) {
   const SymbolicShape& shape = c.input_shape(i);
   if (!shape.has_rank()) return {};
@@ -40,8 +43,8 @@ inline Dim IntegerListSize(const InferenceContext& c, int i, std::string_view wh
   return shape.rank() == 0 ? Dim(1) : shape[0];
 }
 
-// A shape of unknown extents whose rank is the size of some list. Error (kInvalidArgument) for a
-// rank that no tensor has.
+// Returns a shape of this rank with unknown extents. Throws kInvalidArgument if the rank is
+// negative or above 1024.
 inline SymbolicShape ShapeOfRank(int64_t rank) {
   constexpr int64_t kMaxRank = 1024;  // against files that claim absurd ranks
   if (rank < 0 || rank > kMaxRank)
@@ -49,7 +52,8 @@ inline SymbolicShape ShapeOfRank(int64_t rank) {
   return SymbolicShape::OfRank(static_cast<int>(rank));
 }
 
-// For inference: the shape that the list in input i gives, as far as it is known.
+// Returns the shape whose extents are the list in input i, as far as they are known. For inference
+// functions.
 inline SymbolicShape ShapeInInput(const InferenceContext& c, int i, std::string_view what) {
   if (const auto known = KnownIntegerList(c, i, what)) return Shape(*known);
   const Dim rank = IntegerListSize(c, i, what);

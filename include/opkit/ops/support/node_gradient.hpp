@@ -1,6 +1,6 @@
-// NodeGradient: the base of gradient makers that compose a gradient of standard operators, and
-// SumToShape, the gradient of broadcasting. A gradient uses operators of other headers too: include
-// opkit/ops/all.hpp, or link opkit::ops, to differentiate.
+// NodeGradient: the base of gradient makers that build a gradient from standard operators. Also
+// SumToShape, the gradient of broadcasting, and ZerosLike. Gradients use operators of other
+// headers: to differentiate, include opkit/ops/all.hpp or link opkit::ops.
 #ifndef OPKIT_OPS_SUPPORT_NODE_GRADIENT_HPP_
 #define OPKIT_OPS_SUPPORT_NODE_GRADIENT_HPP_
 
@@ -29,7 +29,7 @@ class NodeGradient : public GradientMakerBase {
   }
 
  protected:
-  // Calls Give or GiveSummed for every input that has a gradient.
+  // Builds the gradient: calls Give or GiveSummed for every input that has a gradient.
   virtual void Make() = 0;
 
   // Adds a node and returns the name of its result.
@@ -44,14 +44,14 @@ class NodeGradient : public GradientMakerBase {
             Arguments args = {}) {
     AddNode(OperatorDef(op, inputs, {GI(i)}, std::move(args)));
   }
-  // The gradient of input i is `factor` times `gradient`, which has the output's shape, summed to
-  // the shape of the input.
+  // Sets the gradient of input i to `factor` times `gradient`, summed to the shape of the input.
+  // `gradient` has the shape of the output.
   void GiveSummed(int i, const std::string& gradient, float factor = 1) {
     Give(i, "SumToShape", {gradient, I(i)}, {{"factor", factor}});
   }
 
  private:
-  // Error (kNotFound) that names what to include.
+  // Throws kNotFound, with the header to include, if the program has no operator of that type.
   void AddNode(OperatorDef def) {
     if (!OpRegistry::Global().FindSchema(def.type()))
       Throw(ErrorCode::kNotFound, "the gradient of ", Def().type(), " uses operator ", def.type(),
@@ -62,7 +62,8 @@ class NodeGradient : public GradientMakerBase {
   std::vector<OperatorDef> nodes_;
 };
 
-// Defines and registers the gradient of an operator; the body that follows is that of Make().
+// Defines and registers the gradient of an operator. The block after the macro is the body of
+// Make().
 #define OPKIT_NODE_GRADIENT(op)                    \
   class op##Gradient final : public NodeGradient { \
     using NodeGradient::NodeGradient;              \
@@ -71,8 +72,8 @@ class NodeGradient : public GradientMakerBase {
   OPKIT_REGISTER_GRADIENT(op, op##Gradient);       \
   inline void op##Gradient::Make()
 
-// Sums over the axes that broadcasting repeats: Y has the shape of `like`, which can be broadcast
-// to that of X.
+// Sums X over the axes that broadcasting repeats. Y has the shape of `like`, which can be broadcast
+// to the shape of X.
 class SumToShapeOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -90,8 +91,8 @@ class SumToShapeOp final : public StandardOperator {
   }
 
  private:
-  // Sums in double, in the order of X's elements, on one thread. Writes after everything is read,
-  // so that `out` may share memory with `x`.
+  // Sums in double, in the order of X's elements, on one thread. All of X is read before the first
+  // write, so that `out` may share memory with `x`.
   template <class T>
   void Sum(const T* x, const Shape& shape, Tensor* out) {
     const BroadcastLoop loop(shape, {&out->shape()});

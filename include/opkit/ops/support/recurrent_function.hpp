@@ -1,5 +1,6 @@
-// RecurrentFunction: the activation functions that LSTM, GRU and RNN name in their `activations`.
-// Source: https://onnx.ai/onnx/operators/onnx__LSTM.html.
+// RecurrentFunction: the activation functions that the attribute `activations` of LSTM, GRU and RNN
+// can name. Used by the kernels of all backends. Source:
+// https://onnx.ai/onnx/operators/onnx__LSTM.html.
 #ifndef OPKIT_OPS_SUPPORT_RECURRENT_FUNCTION_HPP_
 #define OPKIT_OPS_SUPPORT_RECURRENT_FUNCTION_HPP_
 
@@ -10,6 +11,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// An activation function with its parameters; callable for float and double.
 struct RecurrentFunction {
   enum class Kind : uint8_t {
     kSigmoid,
@@ -60,9 +62,9 @@ struct RecurrentFunction {
   }
 };
 
-// The functions of a node by their names; upper and lower case are the same. A function with alpha
-// or beta takes the next number of that list, or its default at the end of the list. Errors:
-// kNotFound for an unknown name, kInvalidArgument for numbers that no function takes.
+// Returns the functions with these names; case does not matter. A function with alpha or beta takes
+// the next number of that list, or its default if the list has ended. Throws kNotFound for an
+// unknown name, kInvalidArgument if numbers are left over. `op` is for messages.
 inline std::vector<RecurrentFunction> RecurrentFunctions(const std::vector<std::string>& names,
                                                          const std::vector<float>& alphas,
                                                          const std::vector<float>& betas,

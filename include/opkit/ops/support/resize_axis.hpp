@@ -1,5 +1,6 @@
-// How Resize maps one axis of its output to its input: extents, coordinates, and the weighted input
-// elements that make each output element. ONNX defines it for one axis; axes are independent.
+// ResizeAxis: how Resize maps one axis of its output to its input: extents, coordinates, and the
+// weights of the input elements for each output element. ONNX defines Resize for one axis; axes are
+// independent. Used by inference and the kernels of Resize.
 #ifndef OPKIT_OPS_SUPPORT_RESIZE_AXIS_HPP_
 #define OPKIT_OPS_SUPPORT_RESIZE_AXIS_HPP_
 
@@ -32,10 +33,10 @@ struct ResizeRules {
   AspectRatioPolicy policy;
   bool antialias, exclude_outside;
   float cubic_a, extrapolation;
-  std::vector<int64_t> axes;  // that scales, sizes and roi are for; unused with `all_axes`
+  std::vector<int64_t> axes;  // to which scales, sizes and roi apply; unused with `all_axes`
   bool all_axes;
 
-  // Error (kInvalidArgument) for a name that the schema does not list.
+  // Throws kInvalidArgument for a string that the schema does not list.
   explicit ResizeRules(const Arguments& args)
       : mode(EnumeratorOf<ResizeMode>("Resize", args, "mode")),
         coordinates(
@@ -50,17 +51,17 @@ struct ResizeRules {
         all_axes(!args.Has("axes")) {}
 };
 
-// One axis of a Resize.
+// The mapping of one axis of a Resize.
 struct ResizeAxis {
   int64_t input = 1, output = 1;
-  float scale = 1;                   // output over input, as given or as it follows from `sizes`
+  float scale = 1;                   // output / input, given or computed from `sizes`
   float resized = 1;                 // the output's extent before it was rounded
-  float roi_begin = 0, roi_end = 1;  // of the input's extent; for tf_crop_and_resize
+  float roi_begin = 0, roi_end = 1;  // fractions of the input's extent; for tf_crop_and_resize
 
   friend bool operator==(const ResizeAxis&, const ResizeAxis&) = default;
 
-  // Errors: kInvalidArgument for a scale that is not a positive number, or if an axis of extent 0
-  // should grow.
+  // Maps an axis by a scale; the output's extent is rounded down. Throws kInvalidArgument for a
+  // scale that is not a positive number.
   static ResizeAxis OfScale(int64_t input, float scale) {
     if (!(scale > 0) || !(scale * static_cast<float>(input) < 0x1p62f))
       Throw(ErrorCode::kInvalidArgument, "Resize: scale ", scale, " of an axis of extent ", input,
@@ -72,6 +73,8 @@ struct ResizeAxis {
     axis.output = static_cast<int64_t>(axis.resized);
     return axis;
   }
+  // Maps an axis to a given extent. Throws kInvalidArgument if it is negative, or if an axis of
+  // extent 0 should grow.
   static ResizeAxis OfSize(int64_t input, int64_t size) {
     if (size < 0 || (input == 0 && size > 0))
       Throw(ErrorCode::kInvalidArgument, "Resize: an axis of extent ", input,
@@ -83,14 +86,15 @@ struct ResizeAxis {
     axis.resized = static_cast<float>(size);
     return axis;
   }
-  // With a scale that several axes share, which keeps the aspect ratio.
+  // Maps an axis by a scale that several axes share, which keeps the aspect ratio; the output's
+  // extent is rounded to the nearest.
   static ResizeAxis OfCommonScale(int64_t input, float scale) {
     ResizeAxis axis = OfScale(input, scale);
     axis.output = static_cast<int64_t>(std::floor(axis.resized + 0.5f));
     return axis;
   }
 
-  // The coordinate of output element `o` in the input.
+  // Returns the coordinate in the input of output element `o`.
   float Coordinate(ResizeCoordinates mode, int64_t o) const {
     const auto at = static_cast<float>(o);
     const float last = static_cast<float>(input - 1);
@@ -108,8 +112,8 @@ struct ResizeAxis {
         return resized == 1 ? 0 : at * last / (resized - 1);
       case ResizeCoordinates::kAsymmetric:
         return at / scale;
-      // Half an element beyond kHalfPixel. An axis of scale 1 does not change, as in ONNX Runtime:
-      // the formula would shift batches and channels, too.
+      // Half an element more than kHalfPixel. An axis of scale 1 does not change, as in ONNX
+      // Runtime, because the formula would also shift batches and channels.
       case ResizeCoordinates::kTfHalfPixelForNn:
         return scale == 1 ? at : (at + 0.5f) / scale;
       default:
@@ -117,11 +121,13 @@ struct ResizeAxis {
                             : roi_begin * last + at * (roi_end - roi_begin) * last / (resized - 1);
     }
   }
-  // True if the coordinate is outside the input, where the extrapolation value stands.
+  // True if the coordinate is outside the input, so that the output element is the extrapolation
+  // value.
   bool IsOutside(ResizeCoordinates mode, float at) const {
     return mode == ResizeCoordinates::kTfCropAndResize &&
            !(at >= 0 && at <= static_cast<float>(input - 1));
   }
+  // Returns the index of the input element nearest to the coordinate.
   int64_t Nearest(NearestMode mode, float at) const {
     if (mode == NearestMode::kSimple) mode = scale < 1 ? NearestMode::kCeil : NearestMode::kFloor;
     const float chosen = mode == NearestMode::kFloor              ? std::floor(at)
@@ -130,6 +136,7 @@ struct ResizeAxis {
                                                                   : std::floor(at + 0.5f);
     return Clamp(chosen);
   }
+  // Returns the coordinate, rounded towards zero and clamped to the input, as an index.
   int64_t Clamp(double at) const {
     return at <= 0                                ? 0
            : at >= static_cast<double>(input - 1) ? input - 1
@@ -137,7 +144,8 @@ struct ResizeAxis {
   }
 };
 
-// For every element of an axis of the output: `taps` elements of the input and their weights.
+// The weighted input elements for each output element of an axis: `taps` indices and weights for
+// each.
 struct ResizeWeights {
   int64_t taps = 0;
   std::vector<int64_t> index;  // [output, taps]
@@ -147,7 +155,7 @@ struct ResizeWeights {
   ResizeWeights(const ResizeRules& rules, const ResizeAxis& axis)
       : outside(static_cast<size_t>(axis.output), 0) {
     const bool cubic = rules.mode == ResizeMode::kCubic;
-    // With antialias the filter is wider by the factor that the axis shrinks by.
+    // With antialias the filter is wider by the factor by which the axis shrinks.
     const double narrow = rules.antialias && axis.scale < 1 ? static_cast<double>(axis.scale) : 1.0;
     const double reach = (cubic ? 2 : 1) / narrow;
     taps = 2 * static_cast<int64_t>(std::ceil(reach));
@@ -176,7 +184,7 @@ struct ResizeWeights {
         for (int64_t k = 0; k < taps; ++k) weight[detail::Index(o * taps + k)] /= sum;
     }
   }
-  // True if every output element is the input element at the same index.
+  // True if every output element equals the input element at the same index.
   bool IsIdentity(const ResizeAxis& axis) const {
     if (axis.input != axis.output) return false;
     for (int64_t i = 0; i < axis.output * taps; ++i) {

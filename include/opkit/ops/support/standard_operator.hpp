@@ -1,5 +1,5 @@
-// StandardOperator: the base of the standard operators. Outputs take the dtype and shape that the
-// schema's inference finds, so that shape rules are written once; kernels get dense inputs.
+// StandardOperator: the base of the standard operators. Its outputs take dtypes and shapes from the
+// schema's inference, so that shape rules are written once. Kernels can get dense inputs.
 #ifndef OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
 #define OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
 
@@ -30,12 +30,12 @@ class StandardOperator : public Operator<CPUContext> {
         dense_(def.inputs().size()) {}
 
   bool InfersOutputs() const final { return true; }
-  // Some follow them, the others ask for DenseInput.
+  // Some standard operators follow strides; the others call DenseInput.
   bool AcceptsStrides() const final { return true; }
 
  protected:
-  // DenseInput; a copy also if it shares memory with the output and their sizes differ, as then
-  // elements could be overwritten before they are read.
+  // Returns DenseInput(i), or a copy of it if it shares memory with the output and element counts
+  // or sizes differ. Without the copy elements could be overwritten before they are read.
   const Tensor& InputBeside(int i, const Tensor& out) {
     const Tensor& input = DenseInput(i);
     if (input.numel() == out.numel() && ItemSize(input.dtype()) == ItemSize(out.dtype())) [[likely]]
@@ -44,9 +44,9 @@ class StandardOperator : public Operator<CPUContext> {
       return input;
     return dense_[detail::Index(i)] = input.Contiguous();
   }
-  // Output o, with the dtype and shape that the schema's inference finds for the inputs of this
-  // run, whose data it may read. Errors: those of inference; kInvalidArgument if it leaves the
-  // shape open.
+  // Returns output o, with the dtype and shape that the schema's inference finds for the inputs of
+  // this run. Inference may read the inputs' data. Throws the errors of inference, and
+  // kInvalidArgument if the dtype or shape stays unknown.
   Tensor* InferredOutput(int o) {
     Infer();
     const auto& inferred = inference().outputs()[detail::Index(o)];
@@ -55,8 +55,8 @@ class StandardOperator : public Operator<CPUContext> {
     return Output(o, inferred.shape, inferred.dtype);
   }
   const OpSchema& schema() const { return *schema_; }
-  // Runs the schema's inference on the inputs of this run, unless it has; InferredOutput does so
-  // too. Errors: those of inference.
+  // Runs the schema's inference on the inputs of this run if its results are out of date.
+  // InferredOutput calls it. Throws the errors of inference.
   void Infer() {
     for (int i = 0; i < InputSize(); ++i)
       inputs_[detail::Index(i)] = HasInput(i) ? &Input(i) : nullptr;
@@ -66,8 +66,8 @@ class StandardOperator : public Operator<CPUContext> {
         def(), inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
     inference().Keep();
   }
-  // Calls f.operator()<T>() with the type of input 0, which is one of Types: inference refuses
-  // others.
+  // Calls f.operator()<T>() with the element type T of input 0. Throws kTypeMismatch if it is not
+  // one of Types; inference usually refuses such inputs before.
   template <class Types, class F>
   bool Visit(F&& f) {
     Infer();
@@ -90,8 +90,9 @@ class StandardOperator : public Operator<CPUContext> {
   std::vector<Tensor> dense_;  // copies of inputs that share the output's memory
 };
 
-// For the runs of kernels that compute few dtypes, as CreateOperator makes operators before their
-// inputs' types are known. Error: UnsupportedOperatorFeature unless input 0 is one of these.
+// Throws UnsupportedOperatorFeature unless input 0 has one of these dtypes. Kernels with few dtypes
+// call it in each run, because CreateOperator makes operators before the types of their inputs are
+// known.
 inline void RequireDTypes(const OperatorBase& op, const char* backend,
                           std::initializer_list<DType> dtypes) {
   for (const DType dtype : dtypes)
@@ -103,12 +104,13 @@ inline void RequireDTypes(const OperatorBase& op, const char* backend,
                                           "\" computes ", names, ", and input 0 is ", op.Input(0)));
 }
 
-// The dtypes that ONNX calls "all floating-point tensors", for schemas.
+// Returns the dtypes of ONNX's "all floating-point tensors", for schemas.
 inline std::vector<DType> FloatingDTypes() {
   return {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64};
 }
 
-// A cost of `flops` operations and of reading these inputs and writing the outputs, for schemas.
+// Returns the cost of `flops` operations, of reading these inputs and of writing these outputs. For
+// schemas.
 inline OpCost TrafficCost(uint64_t flops, const std::vector<TensorInfo>& inputs,
                           const std::vector<TensorInfo>& outputs) {
   OpCost cost;
@@ -118,8 +120,8 @@ inline OpCost TrafficCost(uint64_t flops, const std::vector<TensorInfo>& inputs,
   return cost;
 }
 
-// The elements of a tensor of axes, extents or other integers. Error (kTypeMismatch) unless they
-// are int32 or int64.
+// Returns the elements of a tensor of axes, extents or other integers. Throws kTypeMismatch unless
+// they are int32 or int64.
 inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
   if (tensor.dtype() == DType::kInt64) return tensor.ToVector<int64_t>();
   if (tensor.dtype() != DType::kInt32)
@@ -128,8 +130,8 @@ inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
   return {narrow.begin(), narrow.end()};
 }
 
-// The enumerator that a string attribute gives by its place among the values that the operator's
-// schema declares. Error (kInvalidArgument) for another string.
+// Converts a string attribute to an enumerator: its position among the values in the schema of
+// `op`. A missing attribute is the first value. Throws kInvalidArgument for another string.
 template <class Enumeration>
 Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char* attribute) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
@@ -142,7 +144,7 @@ Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char*
 
 }  // namespace opkit
 
-// The schema of an operator that ONNX's own domain has.
+// Begins the schema of an operator that belongs to ONNX's default domain.
 #define OPKIT_STANDARD_OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name).Standard()
 
 #endif  // OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_

@@ -1,5 +1,5 @@
-// StridedCopy: copies elements from one order in memory to another. Transpose, Slice, Split,
-// Concat, Expand and Tile are this copy with different strides.
+// StridedCopy: copies elements between two orders in memory. Transpose, Slice, Split, Concat,
+// Expand and Tile are this copy with different strides.
 #ifndef OPKIT_OPS_SUPPORT_STRIDED_COPY_HPP_
 #define OPKIT_OPS_SUPPORT_STRIDED_COPY_HPP_
 
@@ -13,11 +13,11 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline constexpr int64_t kCopyChunkBytes = int64_t{128} << 10;  // a piece of work for one thread
+inline constexpr int64_t kCopyChunkBytes = int64_t{128} << 10;  // for one thread at a time
 
 }  // namespace detail
 
-// memcpy on the threads of the current pool; does nothing if `to` is `from`.
+// Copies bytes on the threads of the current pool. Does nothing if `to` equals `from`.
 inline void CopyBytes(void* to, const void* from, int64_t bytes) {
   if (bytes <= 0 || to == from) return;
   ParallelForRange(bytes, detail::kCopyChunkBytes, [=](int64_t begin, int64_t end) {
@@ -26,13 +26,15 @@ inline void CopyBytes(void* to, const void* from, int64_t bytes) {
   });
 }
 
-// An operator keeps one object and reuses it, so that only the first run allocates.
+// Copies a tensor of any rank and strides. An operator keeps one object and reuses it, so that only
+// the first run allocates.
 //
 //   copy.Start(ItemSize(x.dtype()));
 //   for (int i = 0; i < rank; ++i) copy.Axis(extent[i], from_stride[i], to_stride[i]);
 //   copy.Run(x.raw_data(), y->raw_mutable_data());
 class StridedCopy {
  public:
+  // Begins a new copy, of elements of `item_bytes` bytes.
   void Start(int64_t item_bytes) {
     item_ = element_ = item_bytes;
     empty_ = false;
@@ -44,8 +46,8 @@ class StridedCopy {
     if (extent == 0) empty_ = true;
     if (extent > 1) axes_.push_back({extent, from_stride * item_, to_stride * item_});
   }
-  // Copies; `from` and `to` point to the elements whose indices are all 0. The two must not
-  // overlap.
+  // Copies. `from` and `to` point to the elements at index 0 of every axis; the memory that is read
+  // and the memory that is written must not overlap.
   void Run(const void* from, void* to) {
     if (empty_) return;
     Normalize();
@@ -72,14 +74,14 @@ class StridedCopy {
             std::memcpy(row_to + i * to_step, row_from + i * from_step, block);
         });
   }
-  // Copies a tensor of `shape` between places with these strides, in elements.
+  // Copies a tensor of `shape` with these strides, in elements.
   void Copy(const Shape& shape, int64_t item_bytes, const void* from, const Dims& from_strides,
             void* to, const Dims& to_strides) {
     Start(item_bytes);
     for (int i = 0; i < shape.rank(); ++i) Axis(shape[i], from_strides[i], to_strides[i]);
     Run(from, to);
   }
-  // Writes `count` neighbouring elements that equal the one at `from`.
+  // Writes `count` copies of the element at `from`, without gaps.
   void Repeat(int64_t count, int64_t item_bytes, const void* from, void* to) {
     Start(item_bytes);
     Axis(count, 0, 1);
@@ -92,8 +94,8 @@ class StridedCopy {
   };
   static int64_t Size(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-  // Sorts the axes by the target's strides, merges neighbours that are contiguous in both tensors,
-  // and makes the innermost axis part of the element if it is contiguous in both.
+  // Sorts the axes by the target's strides and merges neighbours that are contiguous in both
+  // tensors. If the innermost axis is contiguous in both, makes it part of the element.
   void Normalize() {
     std::sort(axes_.begin(), axes_.end(),
               [](const CopyAxis& a, const CopyAxis& b) { return Size(a.to) > Size(b.to); });
@@ -114,8 +116,9 @@ class StridedCopy {
       axes_.pop_back();
     }
   }
-  // The axis that is contiguous in the source, if another axis is contiguous in the target: a copy
-  // row by row would use one element of each cache line it touches. -1: there is none.
+  // Returns the axis that is contiguous in the source if a different axis is contiguous in the
+  // target, else -1. With such an axis a copy row by row would use one element of each cache line
+  // that it reads.
   int TransposedAxis() const {
     if (axes_.back().to != element_) return -1;
     for (size_t i = 0; i + 1 < axes_.size(); ++i)
@@ -123,7 +126,8 @@ class StridedCopy {
     return -1;
   }
 
-  // The offsets of a place in the product of the first `count` axes, without axis `skipped`.
+  // An iterator over all positions of the first `count` axes, without axis `skipped`: their byte
+  // offsets in the source and the target.
   class Position {
    public:
     Position(const std::vector<CopyAxis>& axes, int count, int skipped, int64_t at)
@@ -167,7 +171,8 @@ class StridedCopy {
       if (i != skipped) count *= axes_[detail::Index(i)].extent;
     return count;
   }
-  // Calls f(position, piece) for each of `pieces` at each position of the first `axes` axes.
+  // Calls f(position, piece) for each piece in [0, pieces) at each position of the first `axes`
+  // axes without axis `skipped`. Runs on the threads of the current pool.
   template <class F>
   void ForPieces(int axes, int skipped, int64_t pieces, int64_t piece_bytes, F f) const {
     const int64_t grain = (std::max)(int64_t{1}, detail::kCopyChunkBytes / piece_bytes);
@@ -182,6 +187,7 @@ class StridedCopy {
     });
   }
 
+  // Copies elements of 2 KiB or more by memcpy, in pieces.
   void RunBlocks(const char* from, char* to) const {
     const int64_t pieces = (element_ - 1) / detail::kCopyChunkBytes + 1;
     const int64_t bytes = (std::min)(element_, detail::kCopyChunkBytes);
@@ -192,6 +198,8 @@ class StridedCopy {
                             static_cast<size_t>((std::min)(bytes, element_ - begin)));
               });
   }
+  // Copies along the innermost axis: calls `row` for pieces of it, at each position of the other
+  // axes.
   template <class Row>
   void RunRows(const char* from, char* to, int64_t element, Row row) const {
     const CopyAxis& inner = axes_.back();
@@ -219,13 +227,13 @@ class StridedCopy {
     }
   }
 
-  // Interleaves two to four planes, such as the channels of an image, or takes them apart: the
-  // compiler vectorizes these loops. False if the copy is neither.
+  // Interleaves two to four planes, such as the channels of an image, or separates them, in loops
+  // that the compiler vectorizes. False, without a copy, if the axes are of neither kind.
   template <class T>
   bool RunInterleaved(const char* from, char* to, int across_axis) const {
     constexpr auto kItem = static_cast<int64_t>(sizeof(T));
     const CopyAxis& across = axes_[detail::Index(across_axis)];  // contiguous in the source
-    const CopyAxis& along = axes_.back();                        // and in the target
+    const CopyAxis& along = axes_.back();                        // contiguous in the target
     if (along.extent <= 4 && across.to == along.extent * kItem)
       RunPlanes<T, true>(from, to, across_axis, across.extent, along.extent, along.from);
     else if (across.extent <= 4 && along.from == across.extent * kItem)
@@ -234,7 +242,8 @@ class StridedCopy {
       return false;
     return true;
   }
-  // Moves `n` elements of each of `planes`, which are `plane_bytes` apart.
+  // Copies `n` elements of each of `planes` planes, which are `plane_bytes` apart. kJoin:
+  // interleaves them; else separates them.
   template <class T, bool kJoin>
   void RunPlanes(const char* from, char* to, int skipped, int64_t n, int64_t planes,
                  int64_t plane_bytes) const {
@@ -265,12 +274,12 @@ class StridedCopy {
   template <class T>
   void RunTiles(const char* from, char* to, int across_axis) const {
     const CopyAxis& across = axes_[detail::Index(across_axis)];  // contiguous in the source
-    const CopyAxis& along = axes_.back();                        // and in the target
+    const CopyAxis& along = axes_.back();                        // contiguous in the target
     constexpr int64_t kTile = sizeof(T) >= 8 ? 16 : 32;
     constexpr int64_t kLong = 16 * kTile;
     const int64_t wide = along.extent < kTile ? kLong : kTile;
     const int64_t high = across.extent < kTile ? kLong : kTile;
-    constexpr int64_t kStrip = 8 * kLong;  // of `along` for one thread
+    constexpr int64_t kStrip = 8 * kLong;  // elements of `along` for one thread
     const int64_t strips = (along.extent - 1) / kStrip + 1;
     const int64_t pieces = ((across.extent - 1) / wide + 1) * strips;
     const int64_t piece_bytes = (std::min)(wide, across.extent) * (std::min)(kStrip, along.extent) *
@@ -286,7 +295,7 @@ class StridedCopy {
                               (std::min)(high, end - l));
               });
   }
-  // to[a][l] = from[l][a], rows `to_row` and `from_row` bytes apart.
+  // Transposes a tile: to[a][l] = from[l][a], with rows `to_row` and `from_row` bytes apart.
   template <class T>
   static void MoveTile(char* to, int64_t to_row, const char* from, int64_t from_row, int64_t na,
                        int64_t nl) {

@@ -1,5 +1,5 @@
-// TableCopy: output element (o0, o1, …) is input element (t0[o0], t1[o1], …), with a table of
-// indices for each axis. Gather, Pad and nearest-neighbour Resize are this copy.
+// TableCopy: a copy by one table of indices for each axis: output element (o0, o1, …) is input
+// element (t0[o0], t1[o1], …). Gather, Pad and nearest-neighbour Resize are this copy.
 #ifndef OPKIT_OPS_SUPPORT_TABLE_COPY_HPP_
 #define OPKIT_OPS_SUPPORT_TABLE_COPY_HPP_
 
@@ -7,7 +7,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// An operator keeps one object and reuses it, so that later runs allocate little.
+// Copies a dense tensor by tables of indices. An operator keeps one object and reuses it, so that
+// later runs allocate little.
 //
 //   copy.Start(ItemSize(x.dtype()));
 //   copy.Keep(rows);
@@ -15,20 +16,21 @@ namespace opkit::inline OPKIT_ABI {
 //   copy.Run(x.raw_data(), y->raw_mutable_data(), &fill);
 class TableCopy {
  public:
+  // Begins a new copy, of elements of `item_bytes` bytes.
   void Start(int64_t item_bytes) {
     item_ = item_bytes;
     used_ = 0;
     ready_ = false;
   }
-  // Adds the next axis, outermost first, and returns its empty table. Set the table, before the
-  // next axis is added, to the input's index for each index of the output; a negative one means
+  // Adds the next axis, outermost first, and returns its empty table. Fill the table before adding
+  // the next axis: for each index of the output the index of the input, or a negative number for
   // `fill`.
   std::vector<int64_t>& Axis(int64_t input_extent) {
     TableAxis& axis = Add(input_extent);
     axis.table.clear();
     return axis.table;
   }
-  // Adds the next axis, which is the same in the output.
+  // Adds the next axis, without a table: every index of the output is the same index of the input.
   void Keep(int64_t extent) {
     if (used_ > 0 && axes_[used_ - 1].kept)
       axes_[used_ - 1].extent *= extent;
@@ -36,8 +38,8 @@ class TableCopy {
       Add(extent).kept = true;
   }
 
-  // `fill` points to one element; it may be null if no table has a negative index. May be called
-  // several times, with different tensors.
+  // Copies. `fill` points to one element; it may be null if no table has a negative index. May be
+  // called several times, with different tensors.
   void Run(const void* from, void* to, const void* fill = nullptr) {
     if (!ready_) Prepare();
     from_ = static_cast<const char*>(from);
@@ -55,15 +57,15 @@ class TableCopy {
 
  private:
   struct TableAxis {
-    int64_t extent = 0, step = 0;  // in the input; bytes
+    int64_t extent = 0, step = 0;  // of the input; step in bytes
     bool kept = false;
     std::vector<int64_t> table;
     int64_t size() const { return kept ? extent : static_cast<int64_t>(table.size()); }
   };
-  // A part of the last axis whose elements are neighbours in the output and in the input, or are
-  // all filled.
+  // A part of the last axis whose elements are neighbours in the output and the input, or are all
+  // `fill`.
   struct RunOfIndices {
-    int64_t to, from, size;  // `from` negative: filled
+    int64_t to, from, size;  // negative `from`: fill
   };
 
   TableAxis& Add(int64_t extent) {
@@ -109,7 +111,7 @@ class TableCopy {
       runs_.push_back({static_cast<int64_t>(o), index < 0 ? -1 : index, 1});
     }
   }
-  // Finds whether a row repeats every element equally often, as in an image that is enlarged.
+  // Sets repeats_ if a row repeats every element equally often, as in an image that is enlarged.
   void FindRepeats() {
     const std::vector<int64_t>& table = last().table;
     const auto size = static_cast<int64_t>(table.size());
@@ -133,8 +135,8 @@ class TableCopy {
     }
   }
 
-  // Each of these copies the part [begin, end) of a row; `from` is the input's element with index
-  // 0.
+  // The kernels for rows. Row() copies the part [begin, end) of a row; `from` points to the input's
+  // element with index 0. RunsOf copies runs of neighbouring indices by memcpy.
   struct RunsOf {
     static void Row(const TableCopy& self, char* to, const char* from, int64_t begin, int64_t end) {
       for (const RunOfIndices& run : self.runs_) {
@@ -152,6 +154,7 @@ class TableCopy {
       }
     }
   };
+  // Copies element by element, each of type T.
   template <class T>
   struct ElementsOf {
     static void Row(const TableCopy& self, char* to, const char* from, int64_t begin, int64_t end) {
@@ -164,7 +167,7 @@ class TableCopy {
           self.Fill(to + o * kItem, kItem);
     }
   };
-  // Copies whole rows only.
+  // Repeats each element `repeats_` times. Only for whole rows.
   template <class T>
   struct RepeatsOf {
     static void Row(const TableCopy& self, char* to, const char* from, int64_t, int64_t end) {
@@ -186,6 +189,7 @@ class TableCopy {
       }
     }
   };
+  // Copies block by block, for blocks whose size no element type has.
   struct BlocksOf {
     static void Row(const TableCopy& self, char* to, const char* from, int64_t begin, int64_t end) {
       const int64_t* table = self.last().table.data();
@@ -200,8 +204,8 @@ class TableCopy {
     }
   };
 
-  // Walks the rows of the output and gives the offset of each in the input, in bytes; -1 for a row
-  // that is filled.
+  // An iterator over the rows of the output. offset() is the row's offset in the input, in bytes;
+  // -1 for a row of `fill`.
   class RowCursor {
    public:
     RowCursor(const TableCopy& copy, int64_t row) : copy_(copy) {
@@ -244,8 +248,8 @@ class TableCopy {
     int64_t at_, outer_, outer_offset_;
   };
 
-  // Copies all rows (one for each position of all axes but the last) in pieces. A row that equals
-  // the one before it is copied from there.
+  // Copies all rows (one for each position of the axes before the last) in pieces. A row that
+  // equals the previous one is copied from it.
   template <class Rows>
   void RunRows() const {
     int64_t rows = 1;
@@ -277,8 +281,8 @@ class TableCopy {
     });
   }
 
-  int64_t item_ = 1, block_ = 1;  // bytes of an element, and that an entry of the last table moves
-  size_t used_ = 0;               // entries of axes_; the others keep their tables' memory
+  int64_t item_ = 1, block_ = 1;  // bytes of an element, and of an entry of the last table
+  size_t used_ = 0;               // entries of axes_ in use; the others keep their tables' memory
   std::vector<TableAxis> axes_;
   bool ready_ = false, empty_ = false, by_run_ = false;
   int64_t repeats_ = 1;

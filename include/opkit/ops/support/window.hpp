@@ -1,5 +1,5 @@
-// The arithmetic of operators that slide a kernel over an image (convolutions, pools): output
-// extents, pads, and the elements under a window. Shared by inference and every kernel.
+// The arithmetic of operators that slide a window over an image (convolutions, pools): output
+// extents, pads, and the elements under a window. Used by inference and by every kernel.
 #ifndef OPKIT_OPS_SUPPORT_WINDOW_HPP_
 #define OPKIT_OPS_SUPPORT_WINDOW_HPP_
 
@@ -17,7 +17,7 @@ struct WindowAxis {
 
   int64_t extent() const {
     return (kernel - 1) * dilation + 1;
-  }  // of a window, with the gaps of its dilation
+  }  // of a window, including the gaps of its dilation
   int64_t Start(int64_t o) const { return o * stride - pad_begin; }
   // Elements [KernelBegin, KernelEnd) of window o are in the input, not in pads.
   int64_t KernelBegin(int64_t o) const {
@@ -29,8 +29,8 @@ struct WindowAxis {
     const int64_t room = end - Start(o);
     return room <= 0 ? 0 : (std::min)(kernel, (room - 1) / dilation + 1);
   }
-  // The number of elements of window o in the input and its pads; fewer than the kernel's for a
-  // window that ceil_mode adds beyond them.
+  // Returns the number of elements of window o in the input and its pads. It is less than `kernel`
+  // for a window that ceil_mode adds and that reaches past the end pad.
   int64_t CountWithPads(int64_t o) const { return KernelEndBefore(o, input + pad_end); }
   // Windows [InteriorBegin, InteriorEnd) touch no pad.
   int64_t InteriorBegin() const { return (std::min)(output, (pad_begin + stride - 1) / stride); }
@@ -43,14 +43,15 @@ struct WindowAxis {
 };
 using WindowAxes = std::vector<WindowAxis>;
 
-// The attributes of such an operator. Values that are wrong for every input are refused.
+// The attributes of a convolution or pool. The constructor refuses values that are wrong for every
+// input.
 struct WindowAttributes {
   std::string op;
   std::vector<int64_t> kernel_shape, strides, dilations, pads;  // empty: left out
   AutoPad auto_pad = AutoPad::kNotSet;
   bool ceil_mode = false;
 
-  // Error (kInvalidArgument).
+  // Throws kInvalidArgument for numbers out of range and for an unknown auto_pad.
   explicit WindowAttributes(const OperatorDef& def) : op(def.type()) {
     kernel_shape = List(def, "kernel_shape", 1);
     strides = List(def, "strides", 1);
@@ -59,8 +60,9 @@ struct WindowAttributes {
     ceil_mode = def.args().Get<int64_t>("ceil_mode", 0) != 0;
     auto_pad = EnumeratorOf<AutoPad>(op, def.args(), "auto_pad");
   }
-  // The list of an attribute; empty if it is left out. Numbers of more than 31 bits make no sense,
-  // and are refused so that sums and products of two do not overflow.
+  // Returns the list of an attribute; empty if the node leaves it out. Throws kInvalidArgument for
+  // numbers below `least` or of more than 31 bits, so that sums and products of two numbers do not
+  // overflow.
   static std::vector<int64_t> List(const OperatorDef& def, const char* name, int64_t least) {
     auto values = def.args().Get<std::vector<int64_t>>(name, {});
     for (const int64_t value : values)
@@ -69,8 +71,8 @@ struct WindowAttributes {
               ", expected numbers from ", least, " to ", INT32_MAX);
     return values;
   }
-  // Error (kInvalidArgument) unless each list has one entry an axis, pads two, and the number of a
-  // window's elements fits in 62 bits.
+  // Throws kInvalidArgument unless each list is empty or has one entry for each spatial axis (pads:
+  // two), and a window has at most 2^62 elements.
   void CheckRank(int spatial) const {
     CheckLength("kernel_shape", kernel_shape, spatial, 1);
     CheckLength("strides", strides, spatial, 1);
@@ -93,8 +95,9 @@ struct WindowAttributes {
     return auto_pad == AutoPad::kSameUpper || auto_pad == AutoPad::kSameLower;
   }
 
-  // The windows along spatial axis `axis` (0 is the first) of an input. Error (kInvalidArgument) if
-  // no window fits. An auto_pad other than NOTSET overrides `pads`.
+  // Returns the windows along spatial axis `axis` (0 is the first) of an input. An auto_pad other
+  // than NOTSET overrides `pads`. Throws kInvalidArgument if no window fits, kOutOfRange for
+  // extents that are too large.
   WindowAxis At(int axis, int64_t input, int64_t kernel) const {
     if (input > INT64_MAX / 4 || kernel > INT32_MAX)
       Throw(ErrorCode::kOutOfRange, op, ": an extent of ", input, " under a kernel of ", kernel,
@@ -107,7 +110,7 @@ struct WindowAttributes {
                 auto_pad == AutoPad::kSameUpper);
       return out;
     }
-    // Rounded up, the last window may reach past the input and its pads.
+    // With ceil_mode the last window may reach past the input and its pads.
     const int64_t past_end = ceil_mode && auto_pad == AutoPad::kNotSet ? out.stride - 1 : 0;
     const int64_t room = input - out.extent() + out.pad_begin + out.pad_end + past_end;
     if (kernel < 1 || room < 0)
@@ -119,7 +122,7 @@ struct WindowAttributes {
     if (past_end > 0 && out.Start(out.output - 1) >= input) --out.output;
     return out;
   }
-  // The output's extent as far as it is known; the input's own symbol if the extent does not
+  // Returns the output's extent as far as it is known; the input's symbol if the extent does not
   // change.
   Dim OutputDim(int axis, const Dim& input, const Dim& kernel) const {
     const WindowAxis steps = Steps(axis, kernel.is_known() ? kernel.value() : 1);
@@ -128,7 +131,8 @@ struct WindowAttributes {
     const bool kept = is_same() || steps.extent() == steps.pad_begin + steps.pad_end + 1;
     return steps.stride == 1 && kept ? input : Dim();
   }
-  // Sets all members that do not depend on the input. The pads of VALID and SAME are still 0.
+  // Returns a WindowAxis with all members set that do not depend on the input. For an auto_pad
+  // other than NOTSET the pads are 0.
   WindowAxis Steps(int axis, int64_t kernel) const {
     WindowAxis out;
     const auto i = static_cast<size_t>(axis);
@@ -141,7 +145,8 @@ struct WindowAttributes {
     }
     return out;
   }
-  // Splits `total` into two pads, the larger at the end or at the beginning; 0 if it is negative.
+  // Splits `total` into two pads, the larger at the end or at the beginning. A negative total
+  // counts as 0.
   static void SplitPads(WindowAxis& axis, int64_t total, bool larger_at_end) {
     if (total < 0) total = 0;
     axis.pad_begin = larger_at_end ? total / 2 : total - total / 2;
@@ -149,8 +154,8 @@ struct WindowAttributes {
   }
 };
 
-// A pair of elements that a window multiplies: element `kernel` of the kernel and element `input`
-// of the input, both in row-major order.
+// A pair of elements that a window multiplies: the index in the kernel and the index in the input,
+// both in row-major order.
 struct WindowTap {
   int64_t kernel = 0, input = 0;
 };
@@ -160,11 +165,11 @@ class WindowTaps {
  public:
   explicit WindowTaps(const WindowAxes& axes) : axes_(&axes) {}
 
-  // The taps of window `o` (in row-major order) without those in pads, in the kernel's row-major
-  // order. Valid until the next call.
+  // Returns the taps of window `o` (counted in row-major order) without the taps in pads, in the
+  // kernel's row-major order. Valid until the next call.
   const std::vector<WindowTap>& At(int64_t o) {
     taps_.assign(1, WindowTap());
-    // From the last axis to the first, as `o` is decomposed in that order.
+    // From the last axis to the first, because `o` is decomposed in that order.
     int64_t kernel_step = 1, input_step = 1;
     for (size_t axis = axes_->size(); axis-- > 0;) {
       const WindowAxis& along = (*axes_)[axis];
@@ -188,7 +193,7 @@ class WindowTaps {
   std::vector<WindowTap> taps_, outer_;
 };
 
-// Docs of these attributes, for schemas.
+// The schemas' docs of these attributes.
 inline constexpr const char* kAutoPadDoc =
     "NOTSET: pads are given; SAME_UPPER, SAME_LOWER: so many that the output's extents are the "
     "input's over the strides (rounded up), an odd one at the end or at the beginning; VALID: "
@@ -205,7 +210,8 @@ inline constexpr const char* kPadsDoc =
 inline constexpr const char* kStridesDoc =
     "distance of windows along each spatial axis; 1 where it is left out";
 
-// TrafficCost of all inputs and outputs; the inputs from `first_parameter` on are parameters.
+// Returns TrafficCost of all inputs and outputs. The inputs from `first_parameter` on are
+// parameters.
 inline OpCost WindowCost(uint64_t flops, const std::vector<TensorInfo>& inputs,
                          const std::vector<TensorInfo>& outputs, size_t first_parameter) {
   OpCost cost = TrafficCost(flops, inputs, outputs);
