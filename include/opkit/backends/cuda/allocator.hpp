@@ -1,5 +1,6 @@
-// Memory of CUDA devices, allocated and freed in the order of streams, and pinned host memory. A
-// program that includes this header has these allocators for kCUDA and kCUDAHost.
+// CUDAAllocator: memory of CUDA devices, allocated and freed in the order of streams.
+// CUDAHostAllocator: pinned host memory. Including this header registers both, for kCUDA and
+// kCUDAHost.
 #ifndef OPKIT_BACKENDS_CUDA_ALLOCATOR_HPP_
 #define OPKIT_BACKENDS_CUDA_ALLOCATOR_HPP_
 
@@ -13,17 +14,19 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Allocates from its own memory pool. What a run allocates while it issues is in the order of the
-// run's stream (CUDAStream::Issuing): work on that stream, and on streams that wait for an event of
-// it, may use it. Any other memory may be used by every stream at once.
+// Allocates from a memory pool of its own for each device. Memory that a run allocates while it
+// issues work is ordered with the run's stream (CUDAStream::Issuing). Work on that stream, and on
+// streams that wait for one of its events, may use the memory. All other memory may be used on
+// every stream at once.
 //
-// Freed memory is reused only after the work that was issued before on the stream of its allocation
-// and on the freeing thread's current stream (CUDAStream::Current). An operator's event keeps the
-// storages that the run touches until the device is done with them, so operators may use them on
-// any stream. A program that launches work on other streams itself must keep the Storage until the
-// work is done.
+// Freed memory is reused only after the work that was issued before the free on two streams: the
+// stream of the allocation and the freeing thread's current stream (CUDAStream::Current). An
+// operator's event keeps the storages of the run until the device has finished with them, so
+// operators may use them on any stream. A program that launches its own work on other streams must
+// keep the Storage until that work is done.
 //
-// Devices without memory pools use cudaMalloc, and cudaFree, which waits for the whole device.
+// For devices without memory pools it calls cudaMalloc and cudaFree; cudaFree waits for the whole
+// device.
 class CUDAAllocator final : public Allocator {
  public:
   const char* name() const override { return "cuda"; }
@@ -34,8 +37,8 @@ class CUDAAllocator final : public Allocator {
     OfDevice& device = Get(index);
     void* data = TryAllocate(device, bytes);
     if (data) return data;
-    // Wait for frees that have not happened yet, those that completed runs still hold up too, and
-    // release the blocks that the pool keeps.
+    // Out of memory: wait for outstanding frees, including those of completed runs whose callbacks
+    // have not run, and release the blocks that the pool keeps.
     CUDADeviceGuard guard(index);
     OPKIT_CUDA_CHECK(cudaDeviceSynchronize());
     detail::CUDACompletions::Get().WaitUntilIdle();
@@ -46,18 +49,20 @@ class CUDAAllocator final : public Allocator {
   void DoDeallocate(void* data, int64_t) noexcept override {
     try {
       Free(data);
-    } catch (...) {  // after a kernel's failure, or at the end of the process, CUDA frees nothing
+    } catch (...) {  // CUDA frees nothing after a kernel's failure or at the end of the process
     }
   }
 
  private:
+  // The pool and the internal streams of a device.
   struct OfDevice {
     Device device;
     cudaMemPool_t pool = nullptr;          // null: cudaMalloc
-    CUDAStream* for_any_stream = nullptr;  // only allocates, so that waits for it are short
-    CUDAStream* for_frees = nullptr;       // only frees, so that it may wait for others
+    CUDAStream* for_any_stream = nullptr;  // for allocations only, so that waiting for it is short
+    CUDAStream* for_frees = nullptr;       // for frees only, so that it can wait for other streams
   };
 
+  // Returns the pool and streams of a device; creates them at the first call.
   OfDevice& Get(int index) {
     CheckCUDADevice({DeviceType::kCUDA, index});
     std::lock_guard lock(mutex_);
@@ -76,18 +81,20 @@ class CUDAAllocator final : public Allocator {
       properties.location.type = cudaMemLocationTypeDevice;
       properties.location.id = index;
       OPKIT_CUDA_CHECK(cudaMemPoolCreate(&made->pool, &properties));
-      // The pool keeps freed memory: returning it at every synchronisation costs more than an
-      // allocation.
+      // The pool keeps freed memory: returning it to the driver at every synchronisation costs more
+      // than an allocation.
       uint64_t keep = UINT64_MAX;
       OPKIT_CUDA_CHECK(cudaMemPoolSetAttribute(made->pool, cudaMemPoolAttrReleaseThreshold, &keep));
-      // An allocation takes no block that it would have to wait for another stream's work for: the
-      // streams stay independent, and memory for any stream is there at once.
+      // An allocation does not take a block that another stream's work still uses, because it would
+      // have to wait for that work. So streams stay independent, and memory for any stream is ready
+      // at once.
       int no = 0;
       OPKIT_CUDA_CHECK(
           cudaMemPoolSetAttribute(made->pool, cudaMemPoolReuseAllowInternalDependencies, &no));
     }
     return *(known = std::move(made));
   }
+  // Returns null if the device has not enough memory.
   void* TryAllocate(OfDevice& device, int64_t bytes) {
     void* data = nullptr;
     CUDAStream* const issuing = CUDAStream::Issuing(device.device.index);
@@ -125,7 +132,7 @@ class CUDAAllocator final : public Allocator {
       const auto found = origins_.find(data);
       if (found != origins_.end()) {
         origin = std::move(found->second);
-        origins_.erase(found);  // before CUDA can return the address again
+        origins_.erase(found);  // before CUDA can return this address from another allocation
       }
     }
     if (!origin.stream) {
@@ -137,7 +144,7 @@ class CUDAAllocator final : public Allocator {
     if (stream == origin.device->for_any_stream) {
       stream = current ? current : origin.device->for_frees;
     } else if (current != stream && (current || stream->is_foreign())) {
-      // A third stream waits for both, so that neither is delayed by the other.
+      // A third stream waits for both streams and frees, so that neither delays the other.
       stream = origin.device->for_frees;
       if (!origin.allocated) origin.allocated = origin.stream->Mark();
       stream->Wait(origin.allocated);
@@ -147,10 +154,11 @@ class CUDAAllocator final : public Allocator {
     OPKIT_CUDA_CHECK(cudaFreeAsync(data, stream->handle()));
   }
 
+  // Where an allocation from a pool was made.
   struct Origin {
     OfDevice* device = nullptr;
     CUDAStream* stream = nullptr;
-    detail::CUDAMark allocated;  // on a foreign stream, which may be destroyed before the free
+    detail::CUDAMark allocated;  // set for foreign streams, which may be destroyed before the free
   };
   std::mutex mutex_;
   std::map<int, std::unique_ptr<OfDevice>> devices_;
@@ -158,7 +166,8 @@ class CUDAAllocator final : public Allocator {
 };
 
 // Page-locked host memory, for asynchronous copies to and from devices. Allocating it is far slower
-// than plain memory: keep it. It must outlive the copies that use it; Storage handles ensure that.
+// than allocating plain memory: reuse it. It must outlive the copies that use it; Storage handles
+// ensure that.
 class CUDAHostAllocator final : public Allocator {
  public:
   const char* name() const override { return "cuda_host"; }
@@ -182,7 +191,7 @@ class CUDAHostAllocator final : public Allocator {
 };
 
 namespace detail {
-// Allocators that the program has set stay.
+// Registers both allocators. Keeps allocators that the program has set before.
 inline const bool cuda_allocators_registered = [] {
   Allocator* none = nullptr;
   static auto* device = new CUDAAllocator;  // never destroyed, like every allocator in the table

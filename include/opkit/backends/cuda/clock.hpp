@@ -1,4 +1,5 @@
-// CUDAClock: when a device passed the marks in its streams, as times of the host.
+// CUDAClock: converts the times at which a device passed marks in its streams to times of the host.
+// CUDAEventState uses it for the device spans of profiles.
 #ifndef OPKIT_BACKENDS_CUDA_CLOCK_HPP_
 #define OPKIT_BACKENDS_CUDA_CLOCK_HPP_
 
@@ -15,14 +16,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Each device has one, for the life of the process. CUDA says only how much time lies between two
-// events, in ms as a float. So the clock passes a mark of its own in a stream of its own, whose
-// host time it knows to some 10 us, and measures from there; after a second it passes another, as a
-// float would by then be coarser than the device's 0.5 us. Thread-safe; not from a stream callback.
+// The clock of one device; it lives as long as the process. CUDA reports only the time between two
+// events, in ms as a float. So the clock records a mark in a stream of its own, whose host time is
+// known to about 10 us, and measures from that mark. It renews the mark after a second, so that a
+// float stays finer than the device's 0.5 us. Thread-safe. Must not be called from a stream
+// callback.
 class CUDAClock {
  public:
   struct Times {
-    int64_t begin, end;  // ns as MonotonicNs counts
+    int64_t begin, end;  // ns, on the clock of MonotonicNs
   };
 
   explicit CUDAClock(Device device) : device_(device) {}
@@ -36,8 +38,8 @@ class CUDAClock {
     return *(*clocks)[Index(device.index)];
   }
 
-  // The times of two timed marks that the device has passed. None where CUDA cannot say: a profile
-  // then has the host's times.
+  // Returns the times of two timed marks that the device has passed; nullopt if CUDA fails to
+  // measure them. Profiles then use the host's times.
   std::optional<Times> Between(const CUDAMark& begin, const CUDAMark& end) noexcept try {
     const std::lock_guard lock(mutex_);
     if (!zero_ || MonotonicNs() - zero_ns_ >= kRenewNs) PassZero();
@@ -55,6 +57,7 @@ class CUDAClock {
     OPKIT_CUDA_CHECK(cudaEventElapsedTime(&ms, from.event(), to.event()));
     return std::llround(static_cast<double>(ms) * 1e6);
   }
+  // Renews the mark from which the clock measures. Blocks until the device has passed it.
   void PassZero() {
     if (!stream_) stream_ = CUDAStream::MakeUnshared(device_);
     // The device passes the mark between the two readings of the host's clock.

@@ -1,6 +1,6 @@
-// The threads that process completions of CUDA work. CUDA's own callback thread must not make CUDA
-// calls, so it only queues an item; on these threads events complete, memory is freed, and user
-// callbacks run, which may issue the next operator.
+// CUDACompletions: threads that process completions of CUDA work. CUDA's own callback thread must
+// not make CUDA calls, so it only queues an item. On these threads events complete, memory is freed
+// and user callbacks run, which may issue the next operator.
 #ifndef OPKIT_BACKENDS_CUDA_COMPLETION_HPP_
 #define OPKIT_BACKENDS_CUDA_COMPLETION_HPP_
 
@@ -19,22 +19,23 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Thread-safe. One thread serves the queue; another is started only when a callback is about to
-// wait for CUDA work itself. The threads sleep when the queue is empty, and live as long as the
-// process.
+// A queue of completions and its threads. Thread-safe. One thread serves the queue; another one
+// starts only if a completion requests a further completion and no thread is idle. The threads
+// sleep while the queue is empty and live as long as the process.
 class CUDACompletions {
  public:
+  // A completion: a thread of the queue calls done(status).
   struct Item {
     UniqueFunction<void(cudaError_t)> done;
     cudaError_t status = cudaSuccess;
   };
 
   static CUDACompletions& Get() {
-    static auto* completions = new CUDACompletions;  // its threads use it until the process ends
+    static auto* completions = new CUDACompletions;  // never destroyed: its threads use it
     return *completions;
   }
 
-  // Makes no CUDA call.
+  // Queues an item. Makes no CUDA call.
   void Push(std::unique_ptr<Item> item) {
     {
       std::lock_guard lock(mutex_);
@@ -43,8 +44,8 @@ class CUDACompletions {
     ready_.notify_one();
   }
 
-  // Returns once every item has been processed but that of this thread, or after five seconds, as
-  // one may wait for what the calling thread holds.
+  // Waits until all items have been processed, except the one that this thread is processing. Gives
+  // up after five seconds, because an item may wait for a lock that the calling thread holds.
   void WaitUntilIdle() {
     const int own = t_serving ? 1 : 0;
     std::unique_lock lock(mutex_);
@@ -52,8 +53,8 @@ class CUDACompletions {
                          [&] { return queue_.empty() && busy_ == own; });
   }
 
-  // Call it before waiting for a completion: it ensures that a thread other than this one serves
-  // the queue.
+  // Ensures that a thread other than this one serves the queue. Call it before requesting a
+  // completion.
   void EnsureServed() {
     std::lock_guard lock(mutex_);
     if (idle_ > 0 || (started_ && !t_serving)) return;
@@ -87,7 +88,7 @@ class CUDACompletions {
   std::mutex mutex_;
   std::condition_variable ready_, idle_again_;
   std::deque<std::unique_ptr<Item>> queue_;
-  int idle_ = 0;  // threads that wait for an item, or are on their way to
+  int idle_ = 0;  // threads that wait for an item or are about to
   int busy_ = 0;  // items that are being processed
   bool started_ = false;
 };

@@ -1,6 +1,6 @@
-// CUDAContext: issues an operator's work on a CUDA stream. Includes all of the backend but
-// ParallelFor; a host compiler compiles it, so an operator that calls a library may be in a .cc
-// file.
+// CUDAContext: issues an operator's work on a CUDA stream. Includes all of the CUDA backend except
+// ParallelFor. A host compiler can compile it, so an operator that only calls a library may be in a
+// .cc file.
 #ifndef OPKIT_BACKENDS_CUDA_CONTEXT_HPP_
 #define OPKIT_BACKENDS_CUDA_CONTEXT_HPP_
 
@@ -21,24 +21,25 @@ namespace opkit::inline OPKIT_ABI {
 //     return true;                                   // launch errors are found by the context
 //   }
 //
-// Not synchronised, as the operator that owns it. A run issues on the streams of the thread that
-// calls it (CUDAStream::Get).
+// Not thread-safe, like the operator that owns it. A run issues work on the streams of the thread
+// that calls it (CUDAStream::Get).
 class CUDAContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kCUDA;
   static constexpr bool kAsynchronous = true;
 
-  // Errors: kInvalidArgument, kUnsupported (there is no such device on this machine).
+  // Throws kInvalidArgument for a device of another type, kUnsupported if this machine has no such
+  // device.
   explicit CUDAContext(Device device = {kDeviceType, 0}) : device_(device) {
     CheckCUDADevice(device);
   }
 
   Device device() const { return device_; }
-  // Also makes it the thread's current one, and its device.
+  // Returns the stream to issue on. Makes the stream and its device current for the thread.
   CUDAStream& stream() {
     CUDAStream* const current = CUDAStream::Current(device_.index);
     if (!stream_ || (current != stream_ && stream_->is_foreign())) [[unlikely]]
-      SwitchToDevice(0);  // of a foreign one the scope is over
+      SwitchToDevice(0);  // the CUDAStreamScope of a foreign stream has ended
     else if (current != stream_ || CUDADeviceCount() > 1)
       MakeCurrent();
     return *stream_;
@@ -46,8 +47,9 @@ class CUDAContext {
   cudaStream_t cuda_stream() { return stream().handle(); }
   void* native_stream() { return cuda_stream(); }  // for CopyAsync and libraries
 
-  // Makes the device the thread's current one, lastingly. Waits since the last Record also apply to
-  // the new stream. Error (kUnsupported) while the stream is captured into a CUDA graph.
+  // Makes the device and this thread's stream `stream_id` current, until the next switch. The new
+  // stream also waits for the events awaited since the last Record. Throws kUnsupported while the
+  // stream is captured into a CUDA graph.
   void SwitchToDevice(int stream_id = 0) {
     CUDAStream* stream = &CUDAStream::Get(device_, stream_id);
     stream->CheckNotCapturing();
@@ -57,7 +59,8 @@ class CUDAContext {
     for (const auto& awaited : awaited_) awaited->MakeWait(*stream);
   }
 
-  // Errors: those of launches and unchecked CUDA calls made on this thread.
+  // Makes `event` complete when the work issued so far is done. Throws the errors of earlier
+  // launches and unchecked CUDA calls of this thread.
   void Record(Event& event) {
     detail::CheckCUDALaunches();
     auto* state = dynamic_cast<detail::CUDAEventState*>(event.state().get());
@@ -65,26 +68,28 @@ class CUDAContext {
       Throw(ErrorCode::kInvalidArgument, "an event of ", ToString(event.device()),
             " cannot be recorded on ", ToString(device_), "; make it with that device");
     state->Record(stream());
-    // The issued work runs after the awaited events and fails with them: at once if one is
-    // cancelled, not when the device reaches it.
+    // The issued work runs after the awaited events and fails with them. If an awaited event is
+    // cancelled, it fails at once, not when the device reaches it.
     for (auto& awaited : std::exchange(awaited_, {})) {
-      detail::CUDAEventState* cause = awaited.get();  // alive while it calls back
+      detail::CUDAEventState* cause = awaited.get();  // lives while it calls back
       cause->AddQuietCallback([cause, effect = event.state()] {
         if (cause->status() == EventStatus::kFailed) effect->Complete(cause->exception());
       });
     }
   }
-  // The device's clock times what is issued on this stream from now on, until `event` is recorded.
-  // Where it cannot, the span has the host's times; what else fails on the device the run says.
+  // Begins the device span of `event`: the device's clock times the work issued on this stream from
+  // here until `event` is recorded. If that fails, the span has the host's times; the run itself
+  // reports errors of the device.
   void BeginSpan(Event& event) noexcept try {
     if (auto* state = dynamic_cast<detail::CUDAEventState*>(event.state().get()))
       state->BeginSpan(stream());
   } catch (const std::exception&) {
   }
-  // A CUDA event of any device blocks the stream, not the host; one of this stream blocks nothing.
-  // An event of another kind of device (or one SCHEDULED by hand) blocks the calling thread, as a
-  // stream that waits for an event that never completes could not be released. Errors:
-  // kFailedPrecondition for an event that was never recorded; the exception of a FAILED event.
+  // Makes work that is issued from now on run after `event`. A CUDA event of any device blocks the
+  // stream, not the host; an event of this stream blocks nothing. An event of another device type,
+  // or an event SCHEDULED by hand, blocks the calling thread: a stream that waits for an event that
+  // never completes could not be released. Throws kFailedPrecondition for an event that was never
+  // recorded, and the exception of a FAILED event.
   void WaitEvent(const Event& event) {
     const EventStatus status = event.Query();
     if (status == EventStatus::kInitialized)
@@ -96,12 +101,13 @@ class CUDAContext {
     if (awaited_.size() >= kManyAwaited) ForgetSucceeded();
     awaited_.emplace_back(state);
   }
-  // Keeps `memory` until the work issued so far is done. Errors: as Record.
+  // Keeps `memory` until the work issued so far is done. Throws the same errors as Record.
   void Retain(RefCountedList memory) {
     detail::CheckCUDALaunches();
     stream().Keep(memory);
   }
-  // Blocks until this stream alone has drained.
+  // Blocks until the work of this stream, and of no other, is done. Throws the exception of a
+  // failed awaited event.
   void FinishDeviceComputation() {
     detail::CheckCUDALaunches();
     stream().Synchronize();
@@ -119,8 +125,8 @@ class CUDAContext {
     OPKIT_CUDA_CHECK(cudaSetDevice(device_.index));
     CUDAStream::SetCurrent(*stream_);
   }
-  // The list grows without bound if the operator's event is disabled, as Record() is what empties
-  // it.
+  // Removes awaited events that have succeeded. Without this the list would grow without bound if
+  // the operator's event is disabled, because only Record() empties it.
   OPKIT_COLD void ForgetSucceeded() {
     std::erase_if(awaited_, [](const auto& awaited) {
       awaited->Poll();

@@ -1,5 +1,5 @@
-// Copies between CUDA devices, pinned memory and the host. A program that includes this header has
-// them in the table of device/copy.hpp.
+// CopyCUDA: copies between CUDA devices, pinned memory and the host. Including this header
+// registers it in the table of device/copy.hpp.
 #ifndef OPKIT_BACKENDS_CUDA_COPY_HPP_
 #define OPKIT_BACKENDS_CUDA_COPY_HPP_
 
@@ -9,17 +9,18 @@
 
 #include "opkit/backends/cuda/stream.hpp"
 #include "opkit/device/copy.hpp"
-#ifndef OPKIT_DEVICE_COMPILER  // plans are made in files of the host
+#ifndef OPKIT_DEVICE_COMPILER  // device code makes no plans
 #include "opkit/graph/plan/converters.hpp"
 #endif
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Without a stream it copies after the work issued on the calling thread's current streams of the
-// devices concerned, of all devices between host memories, and waits. CUDA stages plain host memory
-// and blocks the caller while reading it; pinned memory (kCUDAHost) is not staged, and must not
-// change until the stream has passed the copy.
+// Copies `nbytes` bytes on `native_stream`. Without a stream it copies after the work on the
+// calling thread's current streams of both devices, and waits for the copy. A copy between host
+// memories first waits for the current streams of all devices. CUDA stages plain host memory and
+// blocks the caller while reading it. Pinned memory (kCUDAHost) is not staged and must not change
+// until the stream has passed the copy.
 inline void CopyCUDA(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* native_stream) {
   const bool to_cuda = target_device.type == DeviceType::kCUDA;

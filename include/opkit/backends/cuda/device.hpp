@@ -1,4 +1,4 @@
-// The CUDA devices of the machine, and the guard that makes one the thread's current device.
+// The CUDA devices of the machine, and CUDADeviceGuard, which sets the thread's current device.
 #ifndef OPKIT_BACKENDS_CUDA_DEVICE_HPP_
 #define OPKIT_BACKENDS_CUDA_DEVICE_HPP_
 
@@ -9,7 +9,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The number of devices, 0 without a driver; queried once.
+// Returns the number of devices; 0 without a driver. The driver is queried once.
 inline int CUDADeviceCount() {
   static const int count = [] {
     int found = 0;
@@ -20,7 +20,8 @@ inline int CUDADeviceCount() {
   return count;
 }
 
-// Errors: kInvalidArgument for a device of another type, kUnsupported for a missing one.
+// Throws kInvalidArgument for a device of another type, kUnsupported for a device that this machine
+// lacks.
 inline void CheckCUDADevice(Device device) {
   if (device.type != DeviceType::kCUDA)
     Throw(ErrorCode::kInvalidArgument, "expected a device of type cuda, found ", ToString(device));
@@ -38,7 +39,7 @@ inline void CheckCUDADevice(Device device) {
         "); run the operator on another device");
 }
 
-// Selection drops candidates on a device that is not there.
+// Lets kernel selection drop candidates on devices that this machine lacks.
 inline const bool kCUDAAvailability = [] {
   SetDeviceAvailability(DeviceType::kCUDA, [](Device device) -> std::string {
     try {
@@ -50,8 +51,8 @@ inline const bool kCUDAAvailability = [] {
   return true;
 }();
 
-// Makes `index` the calling thread's current device while the guard lives; none for kAnyDevice.
-// RunOnDevice does not need it, as the operator's context sets the device.
+// Makes `index` the calling thread's current device while the guard lives; kAnyDevice changes
+// nothing. RunOnDevice does not need a guard, because the operator's context sets the device.
 class CUDADeviceGuard {
  public:
   static constexpr int kAnyDevice = -1;

@@ -1,5 +1,5 @@
-// Lets the engine issue operations on CUDA devices: the closure runs on a thread of the pool with a
-// current stream of the device, and the operation is done when that stream has done its work.
+// Registers CUDA devices with the Engine. An operation's closure runs on a thread of the pool, with
+// a current stream of the device. The operation is done when that stream has done its work.
 #ifndef OPKIT_BACKENDS_CUDA_ENGINE_HPP_
 #define OPKIT_BACKENDS_CUDA_ENGINE_HPP_
 

@@ -1,5 +1,5 @@
-// CUDA failures as opkit::Error: OPKIT_CUDA_CHECK goes around every call of the runtime. The base
-// of the CUDA backend; a host compiler compiles it too.
+// OPKIT_CUDA_CHECK: throws failures of CUDA calls as opkit::Error. The backend wraps every call of
+// the CUDA runtime in it. The base of the CUDA backend; a host compiler can compile it, too.
 #ifndef OPKIT_BACKENDS_CUDA_ERROR_HPP_
 #define OPKIT_BACKENDS_CUDA_ERROR_HPP_
 
@@ -53,7 +53,7 @@ inline const char* CUDAErrorHint(cudaError_t status) {
       return "";
   }
 }
-// "<what> failed: <text> (<name>)<hint>".
+// Returns an Error with the message "<what> failed: <text> (<name>)<hint>".
 inline Error CUDAError(cudaError_t status, std::string_view what) {
   return Error(CUDAErrorCode(status), StrCat(what, " failed: ", cudaGetErrorString(status), " (",
                                              cudaGetErrorName(status), ")", CUDAErrorHint(status)));
@@ -63,17 +63,17 @@ inline Error CUDAError(cudaError_t status, std::string_view what) {
   cudaGetLastError();  // so that the next launch does not report it again
   throw CUDAError(status, StrCat(call, " at ", file, ":", line));
 }
-// The error that a kernel launch or an unchecked call left on this thread.
+// Returns the Error for a status that a kernel launch or an unchecked call left on this thread.
 inline Error CUDALaunchError(cudaError_t status) {
   Error error = CUDAError(status, "a kernel launch or an unchecked CUDA call on this thread");
-  if (status != cudaErrorInvalidValue) return error;  // a launch of too large a block says this
+  if (status != cudaErrorInvalidValue) return error;  // a launch with too large a block gives it
   return Error(error.code(), StrCat(error.message(), CUDAErrorHint(cudaErrorInvalidConfiguration)));
 }
-// A query whether work is done leaves "not ready" as the thread's last error: clears it.
+// Clears the thread's last error if it is "not ready", which a query of unfinished work leaves.
 inline void ForgetNotReady() {
   if (cudaPeekAtLastError() == cudaErrorNotReady) cudaGetLastError();
 }
-// Throws what launches and unchecked CUDA calls left on this thread.
+// Throws the error that launches and unchecked CUDA calls left on this thread.
 inline void CheckCUDALaunches() {
   ForgetNotReady();
   if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) [[unlikely]]
@@ -83,9 +83,9 @@ inline void CheckCUDALaunches() {
 }  // namespace detail
 }  // namespace opkit
 
-// Error with the call's text, its place and CUDA's explanation unless `call` is cudaSuccess. Codes:
-// kOutOfMemory, kUnsupported (no device, driver or code for it), kInvalidArgument, kOperatorFailed
-// (all others, such as a kernel's failure).
+// Throws an Error with the call's text, its source line and CUDA's explanation unless the call
+// returns cudaSuccess. Codes: kOutOfMemory, kUnsupported (no device, driver or code for it),
+// kInvalidArgument, and kOperatorFailed for all others, such as a kernel's failure.
 #define OPKIT_CUDA_CHECK(...)                                                                     \
   do {                                                                                            \
     if (const cudaError_t opkit_status = (__VA_ARGS__); opkit_status != cudaSuccess) [[unlikely]] \

@@ -1,6 +1,7 @@
-// The state of an Event of a CUDA device: a mark in a stream, which one that is seldom asked for
-// gets when somebody asks, as marks slow the device down. The host is notified of its passing only
-// if a callback is set or a thread waits for longer than a small kernel takes.
+// CUDAEventState: the state of an Event of a CUDA device, which completes when a stream passes a
+// mark. Marks slow the device down, so an event that is seldom queried gets its mark at the first
+// query. The host is notified only if a callback is set, a profile times the event, or a thread
+// waits for longer than a small kernel takes.
 #ifndef OPKIT_BACKENDS_CUDA_EVENT_HPP_
 #define OPKIT_BACKENDS_CUDA_EVENT_HPP_
 
@@ -14,8 +15,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Releases `retained` once the stream has passed the mark, even if the event was completed by hand,
-// cancelled, or destroyed with its last handle before.
+// Frees `retained` once the stream has passed the mark, even if the event was completed by hand,
+// cancelled or destroyed before.
 class CUDAEventState final : public EventState {
  public:
   ~CUDAEventState() override {
@@ -26,12 +27,12 @@ class CUDAEventState final : public EventState {
         stream_->KeepUntil(mark_, retained);
       else
         stream_->Keep(retained);
-    } catch (...) {  // no memory for it, or the device takes no more work
+    } catch (...) {  // out of memory, or the device accepts no more work
       if (mark_) cudaEventSynchronize(mark_.event());
     }
   }
 
-  // The work that is issued on the stream from here to Record is timed.
+  // Begins the timing of the work that is issued on the stream from here to Record.
   void BeginSpan(CUDAStream& stream) {
     CUDAMark begin = stream.Mark(/*timed=*/true);
     std::lock_guard lock(mark_mutex_);
@@ -39,12 +40,12 @@ class CUDAEventState final : public EventState {
   }
 
   // Makes the event SCHEDULED; it completes when the work issued on the stream so far is done. A
-  // terminal event stays terminal, but keeps `retained` until then. Errors: kFailedPrecondition if
-  // it is SCHEDULED; CUDA's.
+  // terminal event stays terminal, but keeps `retained` until then. Throws kFailedPrecondition if
+  // the event is SCHEDULED already, and CUDA's errors.
   void Record(CUDAStream& stream) {
     if (status() == EventStatus::kScheduled) Schedule();  // throws
     const bool timed = IsTimed();
-    if (timed) wanted_ = true;  // the span is told its times though nobody waits for the event
+    if (timed) wanted_ = true;  // the profile needs the times even if no thread waits for them
     CUDAMark mark;
     if (timed || !seldom_asked() || stream.is_foreign()) mark = stream.Mark(timed);
     {
@@ -57,8 +58,8 @@ class CUDAEventState final : public EventState {
     if (!Schedule() || wanted_.load()) RequestNotification();
   }
 
-  // Makes work issued on `stream` from now on wait. False for an event that was SCHEDULED by hand,
-  // whose completion only the host learns of.
+  // Makes work that is issued on `stream` from now on run after the event. False for an event that
+  // was SCHEDULED by hand, because the device does not see its completion.
   bool MakeWait(CUDAStream& stream) {
     std::lock_guard lock(mark_mutex_);
     if (!stream_) return false;
@@ -68,7 +69,7 @@ class CUDAEventState final : public EventState {
   }
 
   void RequestNotification() override {
-    wanted_ = true;  // before the lock, as Record reads it after its own
+    wanted_ = true;  // set before locking: Record reads it after its own locked section
     try {
       std::lock_guard lock(mark_mutex_);
       if (!stream_ || std::exchange(requested_, true)) return;
@@ -77,7 +78,7 @@ class CUDAEventState final : public EventState {
       Complete(std::current_exception());
       return;
     }
-    // The stream keeps the state until the device is done, so the mark stays as well.
+    // The callback keeps this state, and hence the mark, alive until the device has passed it.
     mark_.stream().WhenReached(mark_, [self = IntrusivePtr<CUDAEventState>(this)](
                                           cudaError_t reached) { self->Reached(reached); });
   }
@@ -123,13 +124,13 @@ class CUDAEventState final : public EventState {
   }
 
  private:
-  // Not where it was SCHEDULED by hand.
+  // False if the event was SCHEDULED by hand.
   bool IsRecorded() {
     std::lock_guard lock(mark_mutex_);
     return stream_;
   }
-  // The mark, behind this event's work and what was issued on its stream since. With mark_mutex_
-  // held. Errors: CUDA's.
+  // Returns the mark; makes it if Record did not. A mark that is made late also waits for work
+  // issued on the stream after Record. mark_mutex_ must be held. Throws CUDA's errors.
   const CUDAMark& MadeMark() {
     if (!mark_) mark_ = stream_->Mark();
     return mark_;
@@ -141,7 +142,8 @@ class CUDAEventState final : public EventState {
   void Reached(cudaError_t reached) {
     RefCountedList drained;
     {
-      // The lock also keeps others from completing the event before its times are told.
+      // The lock also prevents other threads from completing the event before the profile has its
+      // times.
       std::lock_guard lock(mark_mutex_);
       drained.swap(retained);
       if (begin_) TellTimes(reached, std::exchange(begin_, {}));
@@ -161,10 +163,10 @@ class CUDAEventState final : public EventState {
   }
 
   std::mutex mark_mutex_;
-  CUDAStream* stream_ = nullptr;  // that it was recorded on
+  CUDAStream* stream_ = nullptr;  // on which it was recorded
   CUDAMark mark_;
-  CUDAMark begin_;          // of the run, where a profile records it
-  bool requested_ = false;  // for this mark
+  CUDAMark begin_;          // the begin of the run, if a profile times it
+  bool requested_ = false;  // true once a notification is requested for this mark
   std::atomic<bool> wanted_{false};
 };
 

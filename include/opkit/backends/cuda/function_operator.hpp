@@ -1,5 +1,5 @@
-// Function operators on CUDA: with this header setForward(f, "gpu") runs. The functions are called
-// when work is issued, and issue theirs on resource.stream(), a cudaStream_t.
+// Enables function operators on CUDA: with this header setForward(f, "gpu") can run. A function is
+// called when its work is to be issued; it issues the work on resource.stream(), a cudaStream_t.
 #ifndef OPKIT_BACKENDS_CUDA_FUNCTION_OPERATOR_HPP_
 #define OPKIT_BACKENDS_CUDA_FUNCTION_OPERATOR_HPP_
 

@@ -1,5 +1,5 @@
-// CUDAMark: a place in a CUDA stream, which other streams and the host wait for. It is a CUDA event
-// out of a pool.
+// CUDAMark: a position in a CUDA stream that other streams and the host can wait for. Holds a CUDA
+// event from a pool.
 #ifndef OPKIT_BACKENDS_CUDA_MARK_HPP_
 #define OPKIT_BACKENDS_CUDA_MARK_HPP_
 
@@ -18,15 +18,17 @@ class CUDAStream;
 
 namespace detail {
 
-// The idle CUDA events of a device, kept for reuse: creating one costs more than recording it.
+// The idle CUDA events of a device, kept for reuse: creating an event costs more than recording it.
 class CUDAEventPool {
  public:
-  // Events that a profile times cost the device more, and are kept apart.
+  // Returns the pool of a device. Timed events, which profiles need, cost the device more and have
+  // a pool of their own.
   static CUDAEventPool& Get(int device, bool timed) {
     static auto* pools = new std::vector<CUDAEventPool>(2 * static_cast<size_t>(CUDADeviceCount()));
     return (*pools)[2 * Index(device) + timed];
   }
-  // An event of that device and kind, as this pool's are. Errors: CUDA's.
+  // Returns an idle or a new event. `device` and `timed` must be those of this pool. Throws CUDA's
+  // errors.
   cudaEvent_t Take(int device, bool timed) {
     {
       std::lock_guard lock(mutex_);
@@ -52,7 +54,7 @@ class CUDAEventPool {
   std::vector<cudaEvent_t> idle_;
 };
 
-// It may be destroyed at any time: waits that were issued stay valid.
+// A mark may be destroyed at any time: waits that were issued for it stay valid.
 class CUDAMark {
  public:
   CUDAMark() = default;
@@ -72,9 +74,9 @@ class CUDAMark {
   explicit operator bool() const { return event_; }
   CUDAStream& stream() const { return *stream_; }
   cudaEvent_t event() const { return event_; }
-  // Grows along the stream.
+  // The mark's number in its stream, in ascending order.
   uint64_t sequence() const { return sequence_; }
-  // cudaSuccess, cudaErrorNotReady, or the device's error.
+  // Returns cudaSuccess, cudaErrorNotReady, or the device's error.
   cudaError_t Query() const {
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) ForgetNotReady();
@@ -82,7 +84,7 @@ class CUDAMark {
   }
 
  private:
-  friend class ::opkit::CUDAStream;  // which makes it
+  friend class ::opkit::CUDAStream;  // the only creator of marks
 
   CUDAMark(CUDAStream* stream, int device, bool timed)
       : stream_(stream),

@@ -1,6 +1,6 @@
-// ParallelFor over a CUDAContext, and OpResource::parallel_for in a .cu file: launches the loop as
-// a kernel on the stream of the context or the call. With the overloads of
-// engine/context_parallel_for.hpp one source serves the CPU, its streams and CUDA.
+// ParallelFor over a CUDAContext, and OpResource::parallel_for in a .cu file: launch the loop as a
+// kernel on the stream of the context or the call. With the overloads of
+// engine/context_parallel_for.hpp the same source runs on the CPU, on its streams and on CUDA.
 #ifndef OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
 #define OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
 
@@ -18,7 +18,8 @@ namespace detail {
 
 inline constexpr int kCUDABlock = 256;  // threads
 
-// Runs on as many threads as fill the device; each takes indices that are all threads apart.
+// A grid-stride loop: each thread starts at its own number and advances by the number of all
+// threads.
 template <class F>
 __global__ void __launch_bounds__(kCUDABlock) GridStrideLoop(int64_t n, F f) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kCUDABlock;
@@ -26,13 +27,13 @@ __global__ void __launch_bounds__(kCUDABlock) GridStrideLoop(int64_t n, F f) {
     f(i);
 }
 
-// The most blocks of a launch: eight are resident on a multiprocessor, and four times as many even
-// out blocks of unequal length.
+// Returns the largest number of blocks of a launch, 32 for each multiprocessor: eight are resident
+// at once, and four times as many balance blocks of unequal length.
 inline int64_t CUDABlockLimit(int device) {
   static auto* limits =
       new std::vector<std::atomic<int64_t>>(static_cast<size_t>(CUDADeviceCount()));
   std::atomic<int64_t>& limit = (*limits)[Index(device)];
-  int64_t known = limit.load(std::memory_order_relaxed);  // it publishes nothing but this number
+  int64_t known = limit.load(std::memory_order_relaxed);  // no other data depends on it
   if (known == 0) {
     int multiprocessors = 0;
     OPKIT_CUDA_CHECK(
@@ -45,7 +46,7 @@ inline int64_t CUDABlockLimit(int device) {
 
 template <class F>
 void LaunchLoop(int device, cudaStream_t stream, int64_t n, F f) {
-#ifdef __CUDA_ARCH__  // nvcc's host compiler sees a lambda as a wrapper of nvcc's own
+#ifdef __CUDA_ARCH__  // in host code nvcc replaces the lambda by a wrapper type
   static_assert(std::is_trivially_copyable_v<F>,
                 "a loop on CUDA: the body is copied to the device byte by byte, so it must be "
                 "trivially copyable: capture pointers, numbers and structs of these by value, no "
@@ -63,19 +64,20 @@ void LaunchLoop(int device, cudaStream_t stream, int64_t n, F f) {
 
 // Issues f(i) for every i in [0, n) and returns; costs a kernel launch. `f` is copied to the
 // device, so it must be trivially copyable: an OPKIT_DEVICE lambda that captures pointers and
-// numbers by value, neither [&] nor [this], in a public member or a free function (nvcc's rule).
-// The grain matters only on the host. Error: that of the launch.
+// numbers by value, not by [&] or [this]. nvcc requires that it stands in a public member or a free
+// function. The grain matters only on the host. Throws the error of the launch.
 //
 //   ParallelFor(context_, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = scale * x[i]; });
 //
-// The same lambda on a host context is refused in a .cu file, where it would compute nothing:
-// compile CPU kernels in a .cc file.
+// In a .cu file the same lambda on a host context is a compile error, because it would compute
+// nothing: compile CPU kernels in a .cc file.
 template <class F>
 void ParallelFor(CUDAContext& context, int64_t n, F f, int64_t /*grain*/ = kAutoGrain) {
   detail::LaunchLoop(context.device().index, context.cuda_stream(), n, f);
 }
 
-// Issues the body of OpResource::parallel_for, an OPKIT_DEVICE lambda, in a function for "gpu".
+// Issues the body of OpResource::parallel_for, an OPKIT_DEVICE lambda, for a function registered
+// for "gpu". Throws kUnsupported if the operator does not run on CUDA.
 template <class F>
   requires(__nv_is_extended_device_lambda_closure_type(F))
 void IssueDeviceLoop(const OpResource& resource, int64_t n, F f) {

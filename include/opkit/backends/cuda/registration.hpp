@@ -1,5 +1,5 @@
-// The registration macros of CUDA operators. Includes nothing of CUDA, so that a host file may
-// register an operator whose class a .cu file defines.
+// The registration macros of CUDA operators. Includes no CUDA header, so that a host file can
+// register an operator whose class is defined in a .cu file.
 #ifndef OPKIT_BACKENDS_CUDA_REGISTRATION_HPP_
 #define OPKIT_BACKENDS_CUDA_REGISTRATION_HPP_
 

@@ -1,5 +1,6 @@
 // CUDAStream: an in-order queue of a CUDA device. Every thread has its own streams, by id. Contexts
-// issue work on it, events are recorded on it; other streams and the host wait for marks in it.
+// issue work on streams, and events are recorded on them. Other streams and the host wait for marks
+// in a stream.
 #ifndef OPKIT_BACKENDS_CUDA_STREAM_HPP_
 #define OPKIT_BACKENDS_CUDA_STREAM_HPP_
 
@@ -20,8 +21,8 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// The streams of one thread. When a thread ends, they become idle, for the next thread that asks
-// for the same device and id; none is ever destroyed.
+// The streams of one thread. When the thread ends they become idle; the next thread that needs a
+// stream of the same device and id reuses them. Streams are never destroyed.
 struct CUDAThreadStreams {
   struct OfDevice {
     std::vector<CUDAStream*> by_id;
@@ -31,6 +32,8 @@ struct CUDAThreadStreams {
   };
   std::vector<OfDevice> devices;  // by index
 };
+// The streams of threads that have ended, and all foreign streams of the process. `mutex` guards
+// both.
 struct CUDAIdleStreams {
   static CUDAIdleStreams& Get() {
     static auto* idle = new CUDAIdleStreams;
@@ -40,18 +43,19 @@ struct CUDAIdleStreams {
   std::map<std::pair<int, int>, std::vector<CUDAStream*>> by_device_and_id;
   std::map<std::pair<int, cudaStream_t>, CUDAStream*> foreign;
 };
-// A plain pointer, so that destructors of other thread-local objects may still read it.
+// A plain pointer, so that destructors of other thread-local objects can still read it.
 inline constinit thread_local CUDAThreadStreams* t_cuda_streams = nullptr;
 
 }  // namespace detail
 
-// Thread-safe. Streams live as long as the process.
+// A stream. Thread-safe. Lives as long as the process.
 class CUDAStream {
  public:
   static constexpr int kMaxId = 4095;
 
-  // The calling thread's stream `id` of `device`, created at first use; inside a CUDAStreamScope
-  // the scope's stream for every id. Errors: kUnsupported (no such device), kOutOfRange.
+  // Returns the calling thread's stream `id` of `device`, created at first use; inside a
+  // CUDAStreamScope the scope's stream for every id. Throws kUnsupported if this machine has no
+  // such device, kOutOfRange for an id outside 0 to kMaxId.
   static CUDAStream& Get(Device device, int id) {
     auto& mine = OfThisThread(device);
     if (mine.forced) return *mine.forced;
@@ -63,12 +67,12 @@ class CUDAStream {
     if (!stream) stream = TakeIdleOrMake(device, id);
     return *stream;
   }
-  // The stream on which this thread has issued the device's work last; null if none was chosen yet.
+  // Returns the stream on which this thread last issued work of the device; null before the first.
   static CUDAStream* Current(int device_index) {
     const auto* mine = FindOfThisThread(device_index);
     return mine ? mine->current : nullptr;
   }
-  // The stream of the run that this thread is issuing now on the device; null outside of runs.
+  // Returns the stream of the run that this thread is issuing on the device; null outside runs.
   static CUDAStream* Issuing(int device_index) {
     if (detail::t_issuer == 0) return nullptr;
     const auto* mine = FindOfThisThread(device_index);
@@ -80,8 +84,8 @@ class CUDAStream {
     mine.issuer = detail::t_issuer;
   }
   // Wraps a stream that the caller owns; always the same object for the same stream. A null handle
-  // is the default stream of the device. Error: kUnsupported for the default stream of a thread
-  // (cudaStreamPerThread, and null under nvcc --default-stream per-thread), as completions are
+  // means the default stream of the device. Throws kUnsupported for the default stream of a thread
+  // (cudaStreamPerThread, and null under nvcc --default-stream per-thread), because completions are
   // processed on other threads.
   static CUDAStream& Foreign(Device device, cudaStream_t handle) {
     CheckCUDADevice(device);
@@ -95,7 +99,7 @@ class CUDAStream {
     if (!stream) stream = new CUDAStream(device, -1, handle, /*foreign=*/true);
     return *stream;
   }
-  // A new stream that no thread finds by id.
+  // Makes a new stream without an id, which Get never returns.
   static CUDAStream* MakeUnshared(Device device) {
     return new CUDAStream(device, -1, Create(device));
   }
@@ -106,15 +110,16 @@ class CUDAStream {
   Device device() const { return device_; }
   int id() const { return id_; }  // -1 for streams without an id
   cudaStream_t handle() const { return handle_; }
-  // The caller of Foreign may have destroyed it, except inside its CUDAStreamScope.
+  // True for streams from Foreign. Outside its CUDAStreamScope the owner may have destroyed such a
+  // stream.
   bool is_foreign() const { return foreign_; }
-  // The device that must be the thread's current one in a call with the handle: that of a device's
-  // default stream means the current device's.
+  // Returns the device that must be current for the thread in a call with the handle, or
+  // kAnyDevice. It matters only for the default stream, whose handle means the current device.
   int device_of_calls() const {
     return handle_ == cudaStreamLegacy ? device_.index : CUDADeviceGuard::kAnyDevice;
   }
-  // Error (kUnsupported) while the stream is captured into a CUDA graph: an operator's allocations
-  // and event belong to one run, and could not be replayed.
+  // Throws kUnsupported while the stream is captured into a CUDA graph: an operator's allocations
+  // and event belong to one run and could not be replayed.
   void CheckNotCapturing() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const CUDADeviceGuard guard(device_of_calls());
@@ -125,26 +130,27 @@ class CUDAStream {
             "memory and events belong to one run; end the capture first");
   }
 
-  // Marks the work issued so far. Where `timed`, the mark knows when the stream passed it. Errors:
-  // CheckNotCapturing's, CUDA's.
+  // Marks the work issued so far. With `timed` the mark records when the stream passed it. Throws
+  // the errors of CheckNotCapturing and of CUDA.
   detail::CUDAMark Mark(bool timed = false) {
-    CheckNotCapturing();  // a query of a mark in it would end the capture
+    CheckNotCapturing();  // a query of a mark would end the capture
     detail::CUDAMark mark(this, device_.index, timed);
     const CUDADeviceGuard guard(device_of_calls());
-    std::lock_guard lock(mutex_);  // so that the numbers have the stream's order
+    std::lock_guard lock(mutex_);  // so that the numbers follow the stream's order
     OPKIT_CUDA_CHECK(cudaEventRecord(mark.event_, handle_));
     mark.sequence_ = ++marks_;
     return mark;
   }
-  // Makes work that is issued from now on run after the mark. Costs nothing for a mark in this
+  // Makes work that is issued from now on run after the mark. Costs nothing for a mark of this
   // stream.
   void Wait(const detail::CUDAMark& mark) {
-    // Not for foreign streams: one may be destroyed, and another get its handle.
+    // Foreign streams do not skip the wait: a stream may have been destroyed and a new one have the
+    // same handle.
     if (mark.stream_ == this && !foreign_) return;
     const CUDADeviceGuard guard(device_of_calls());
     OPKIT_CUDA_CHECK(cudaStreamWaitEvent(handle_, mark.event_, 0));
   }
-  // Blocks the host until the work issued so far is done, on this stream alone.
+  // Blocks the host until the work issued so far on this stream is done.
   void Synchronize() {
     const CUDADeviceGuard guard(device_of_calls());
     OPKIT_CUDA_CHECK(cudaStreamSynchronize(handle_));
@@ -160,9 +166,9 @@ class CUDAStream {
     return true;
   }
 
-  // Calls done(status) on a completion thread once the stream has passed the mark, or here and now
-  // if CUDA accepts no more work. Does not delay this stream; a late mark does not delay the notice
-  // of an earlier one.
+  // Calls done(status) on a completion thread once the stream has passed the mark. If CUDA accepts
+  // no more work, calls it at once on this thread. Does not delay this stream; a late mark does not
+  // delay the notification of an earlier one.
   void WhenReached(const detail::CUDAMark& mark, UniqueFunction<void(cudaError_t)> done) {
     auto& completions = detail::CUDACompletions::Get();
     completions.EnsureServed();
@@ -172,28 +178,28 @@ class CUDAStream {
       std::lock_guard lock(mutex_);
       Notifier& notifier = NotifierFor(mark.sequence_);
       item->done = [&notifier, done = std::move(done)](cudaError_t reached) mutable {
-        // Relaxed: a thread that reads an old count only uses another notifier.
+        // Relaxed: a thread that reads an old count merely uses another notifier.
         notifier.pending.fetch_sub(1, std::memory_order_relaxed);
         done(reached);
       };
       notifier.pending.fetch_add(1, std::memory_order_relaxed);
       if (notifier.last < mark.sequence_) notifier.last = mark.sequence_;
       status = cudaStreamWaitEvent(notifier.handle, mark.event_, 0);
-      // Not cudaLaunchHostFunc, whose function is not called after a kernel has failed: the event
-      // would never complete.
+      // Not cudaLaunchHostFunc: CUDA does not call its function after a kernel has failed, so that
+      // the event would never complete.
       if (status == cudaSuccess)
         status = cudaStreamAddCallback(notifier.handle, &OnReached, item.get(), 0);
     }
     if (status == cudaSuccess) {
-      item.release();  // OnReached takes it
+      item.release();  // OnReached owns it now
     } else {
       cudaGetLastError();
       item->done(status);
     }
   }
 
-  // Keeps `memory`, which is taken, until the work issued so far is done. Costs next to nothing
-  // while memory that was kept before waits for its release.
+  // Takes `memory` and frees it once the work issued so far is done. Costs almost nothing while
+  // memory that was kept earlier is not yet freed.
   void Keep(RefCountedList& memory) {
     if (!foreign_) {
       std::lock_guard lock(kept_mutex_);
@@ -206,8 +212,8 @@ class CUDAStream {
     detail::CUDAMark mark = Mark();
     KeepUntil(mark, memory);
   }
-  // Keeps `memory` until the stream has passed the mark, of this stream; both are taken. However
-  // many there are, one notice is on its way at a time.
+  // Takes `mark`, a mark of this stream, and `memory`, and frees the memory once the stream has
+  // passed the mark. At most one notification is under way at a time, for all kept memory.
   void KeepUntil(detail::CUDAMark& mark, RefCountedList& memory) {
     const detail::CUDAMark* awaited = nullptr;
     {
@@ -220,8 +226,8 @@ class CUDAStream {
     if (awaited) ReleaseWhenReached(*awaited);
   }
 
-  // The T of this stream, constructed at first use as T(cudaStream_t) with the device current: for
-  // the handles that libraries need for each stream.
+  // Returns this stream's object of type T, for the handles that libraries need for each stream. At
+  // first use constructs it as T(cudaStream_t), with the device current.
   //
   //   struct Cublas {
   //     explicit Cublas(cudaStream_t stream) { cublasCreate(&handle); cublasSetStream(handle,
@@ -236,19 +242,20 @@ class CUDAStream {
     CUDADeviceGuard guard(device_);
     auto object = std::make_unique<T>(handle_);
     slots_.emplace_back(&typeid(T), object.get());
-    return *object.release();  // lives as long as the stream
+    return *object.release();  // never destroyed, like the stream
   }
 
  private:
   friend class CUDAStreamScope;
 
-  // A stream that only waits for marks and calls back, in their order.
+  // A CUDA stream that waits for marks and calls back, in the order of the requests.
   struct Notifier {
     cudaStream_t handle = nullptr;
     uint64_t last = 0;
     std::atomic<int> pending{0};
   };
 
+  // Memory to free once the stream has passed the mark.
   struct Kept {
     detail::CUDAMark mark;
     RefCountedList memory;
@@ -263,17 +270,18 @@ class CUDAStream {
 #endif
     return handle == cudaStreamPerThread;
   }
-  // `mark` stays: only Release, of which one is under way, takes it from kept_.
+  // Requests a call of Release. `mark` stays valid: only Release removes it from kept_, and at most
+  // one Release is under way.
   void ReleaseWhenReached(const detail::CUDAMark& mark) {
     try {
       WhenReached(mark, [this](cudaError_t) { Release(); });
-    } catch (...) {  // no memory or thread for the notice: the next one releases this too
+    } catch (...) {  // no memory or thread for it: the next notification frees this memory, too
       std::lock_guard lock(kept_mutex_);
       releasing_ = false;
     }
   }
-  // Lets go of what the stream has passed, and waits for the rest. The lock is not held meanwhile:
-  // the thread that issues must not wait for CUDA's calls here.
+  // Frees the memory whose marks the stream has passed, and requests a notification for the rest.
+  // Does not hold kept_mutex_ during CUDA calls, because the issuing thread must not wait for them.
   void Release() {
     for (;;) {
       std::list<Kept> kept;
@@ -300,7 +308,8 @@ class CUDAStream {
       return;
     }
   }
-  // Memory that was kept without a mark gets one, or goes where the device takes no more work.
+  // Adds a mark for memory that was kept without one. If the device accepts no more work, frees the
+  // memory.
   void MarkKept(std::list<Kept>& kept, RefCountedList& unmarked) {
     try {
       detail::CUDAMark mark = Mark();
@@ -327,6 +336,7 @@ class CUDAStream {
   }
   static detail::CUDAThreadStreams::OfDevice& OfThisThread(Device device) {
     if (!detail::t_cuda_streams) {
+      // Makes the thread's streams idle when the thread ends.
       struct Keeper {
         ~Keeper() { ReturnStreams(); }
       };
@@ -365,8 +375,8 @@ class CUDAStream {
     }
     return new CUDAStream(device, id, Create(device));
   }
-  // A notifier that waits for no mark later than this one. There is more than one only if notices
-  // are requested in another order than that of the marks.
+  // Returns a notifier that waits for no later mark than this one; creates one if there is none.
+  // There is more than one only if notifications are requested in another order than the marks.
   Notifier& NotifierFor(uint64_t sequence) {
     for (const auto& notifier : notifiers_)
       if (notifier->last <= sequence || notifier->pending.load(std::memory_order_relaxed) == 0)
@@ -391,15 +401,15 @@ class CUDAStream {
   std::vector<std::unique_ptr<Notifier>> notifiers_;
   std::mutex kept_mutex_;
   std::list<Kept> kept_;
-  RefCountedList unmarked_;  // kept while releasing_, until a mark behind the work that uses it
-  bool releasing_ = false;   // a notice that calls Release is on its way
-  std::recursive_mutex slots_mutex_;  // a T may use another slot
+  RefCountedList unmarked_;           // memory kept while releasing_ is set, which has no mark yet
+  bool releasing_ = false;            // a notification that calls Release is under way
+  std::recursive_mutex slots_mutex_;  // recursive: the constructor of a T may use another slot
   std::vector<std::pair<const std::type_info*, void*>> slots_;
 };
 
-// While it lives, the calling thread issues its work for `device` on the given stream, whatever
-// stream id operators run with. The stream may be destroyed after it: events and memory of the runs
-// inside keep what they need. Errors: as CUDAStream::Foreign.
+// While the scope lives, the calling thread issues its work for `device` on the given stream, for
+// every stream id. The stream may be destroyed after the scope: events and memory of the runs
+// inside keep what they need. Throws the errors of CUDAStream::Foreign.
 //
 //   opkit::CUDAStreamScope scope({opkit::DeviceType::kCUDA, 0}, my_stream);
 //   op->RunAsync();

@@ -1,5 +1,6 @@
-// All kernels of the "eigen" backend and the standard operators: include it in one translation
-// unit. With CMake, link opkit::ops and opkit::eigen instead.
+// All kernels of the "eigen" backend and the standard operators. Programs that compile them
+// themselves include this header in one translation unit; with CMake, link opkit::ops and
+// opkit::eigen instead.
 #ifndef OPKIT_BACKENDS_EIGEN_ALL_HPP_
 #define OPKIT_BACKENDS_EIGEN_ALL_HPP_
 

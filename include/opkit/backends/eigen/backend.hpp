@@ -1,6 +1,6 @@
-// The "eigen" backend: kernels of the standard operators, made of single-threaded Eigen and plain
-// loops over blocks that ParallelFor spreads over the toolkit's threads. Every header of this
-// folder includes this one first.
+// The "eigen" backend: kernels of the standard operators. They run single-threaded Eigen and plain
+// loops on blocks, and ParallelFor distributes the blocks over the toolkit's threads. Every header
+// of this folder includes this one first.
 #ifndef OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
 #define OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
 
@@ -12,7 +12,8 @@ inline constexpr const char* kEigenBackend = "eigen";
 inline constexpr int kEigenRank = 100;
 OPKIT_REGISTER_BACKEND_RANK(kEigenBackend, kEigenRank);
 
-// For Propose of a kernel for float32: refuses a node whose first input is not known to be float32.
+// Throws UnsupportedOperatorFeature unless the first input is known to be float32. For Propose of
+// kernels for float32.
 inline void RequireFloat32(const KernelQuery& query) {
   const DType found = query.inputs[0].dtype;
   if (found != DType::kFloat32)
@@ -20,17 +21,20 @@ inline void RequireFloat32(const KernelQuery& query) {
         StrCat("it computes float32, and input 0 is ",
                found == DType::kUndefined ? "not known" : ToString(found)));
 }
+// Returns a default configuration if the first input is float32. For Propose.
 inline std::vector<KernelConfig> ProposeFloat32(const KernelQuery& query) {
   RequireFloat32(query);
   return {KernelConfig()};
 }
-// A proposal for float32, with the output in the memory of input 0 if possible.
+// Returns a configuration for float32 in which the output may share the memory of input 0. For
+// Propose.
 inline std::vector<KernelConfig> ProposeInplaceFloat32(const KernelQuery& query) {
   std::vector<KernelConfig> proposed = ProposeFloat32(query);
   proposed[0].inplace = {{0, 0}};
   return proposed;
 }
-// For runs, as CreateOperator makes operators before their inputs' types are known.
+// Throws UnsupportedOperatorFeature unless input 0 is float32. For runs, because CreateOperator
+// makes operators before the types of their inputs are known.
 inline void RequireFloat32(const OperatorBase& op) {
   RequireDTypes(op, kEigenBackend, {DType::kFloat32});
 }

@@ -1,7 +1,7 @@
-// Conv of float32 for the "eigen" backend: implicit matrix products. Blocks of output pixels are
-// summed in registers, directly from the image (for kernels of one pixel), from a strip of it, or,
-// if lines are too short for vectors, from a packed copy of a strip. A depthwise convolution, with
-// one output channel a group, takes one channel at a time.
+// Conv of float32 for the "eigen" backend, by implicit matrix products. Blocks of output pixels are
+// summed in registers. Their inputs come directly from the image (for kernels of one pixel) or from
+// a strip of it. If lines are too short for vectors, they come from a packed copy of a strip. A
+// depthwise convolution, with one output channel for each group, computes one channel at a time.
 #ifndef OPKIT_BACKENDS_EIGEN_CONV_HPP_
 #define OPKIT_BACKENDS_EIGEN_CONV_HPP_
 
@@ -12,7 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Runs one task after another, with the scratch memory of one thread.
+// Runs tasks of a ConvPlan, one after another, with the scratch memory of one thread.
 class ConvTasks {
  public:
   ConvTasks(const ConvPlan& plan, const float* x, const float* w, const float* b, float* y,
@@ -40,20 +40,21 @@ class ConvTasks {
   }
 
  private:
-  // Lines of neighbouring output pixels, whose inputs are read by `offsets`.
+  // Lines of neighbouring output pixels. `offsets` give the positions of their inputs.
   struct Lines {
     const float* input;
     const int64_t* offsets;
     int64_t input_line, count, pixels, output;  // `output`: the first pixel's index in a plane of y
   };
 
+  // Adds the products of `count` planes of the depth, from plane `first` on, to the task's output.
   void RunPlanes(int64_t first, int64_t count) {
     const WindowPlane& plane = plan_.plane;
     const int64_t at = block_.row * plane.columns.output + block_.column;
     if (plan_.source == ConvPlan::Source::kImage) {
       const float* image =
           x_ + ((image_ * plan_.groups + group_) * plan_.planes + first) * plane.input();
-      // A whole vector at the last pixels might reach outside the tensor.
+      // Pack the last pixels: a whole vector there could read outside the tensor.
       const int64_t tail = block_.columns % kLanes, whole = block_.columns - tail;
       if (whole > 0) RunLines({image + at, plan_.offsets.data(), 0, 1, whole, at}, first, count);
       if (tail > 0) {
@@ -75,7 +76,7 @@ class ConvTasks {
                count);
     }
   }
-  // A plane of the task's image and group; null if it is in a pad of the outer axes.
+  // Returns plane `index` of the task's image and group; null if it is in a pad of the outer axes.
   const float* FindPlane(int64_t index) const {
     const int64_t kernel = plan_.planes / plan_.sizes.channels;
     const int64_t plane = OuterPlane(plan_.sizes.axes, outer_, index % kernel);
@@ -85,6 +86,7 @@ class ConvTasks {
                plan_.sizes.input_pixels +
            plane * plan_.plane.input();
   }
+  // Copies the pixels behind the last whole vector, padded to a vector, for `count` planes.
   void PackTail(const float* image, int64_t pixels, int64_t count) {
     Lanes lanes;
     for (int64_t k = 0; k < count; ++k) {
@@ -92,7 +94,8 @@ class ConvTasks {
       Store(lanes, scratch_ + k * kLanes);
     }
   }
-  // Copies whole vectors, from the first line on: the next line overwrites the surplus of a line.
+  // Copies the lines of a strip behind each other, for each element of the depth. Copies whole
+  // vectors in ascending order, so that each line overwrites the surplus of the line before.
   void PackLines(float* packed, int64_t depth) {
     const int64_t columns = block_.columns, line = plan_.strip.line();
     Lanes lanes;
@@ -107,6 +110,7 @@ class ConvTasks {
     }
   }
 
+  // Computes lines of the output in tiles.
   void RunLines(const Lines& lines, int64_t first, int64_t count) {
     Tile tile;
     tile.depth = count * plan_.taps;
@@ -159,7 +163,7 @@ class ConvTasks {
   WindowBlock block_;
 };
 
-// A convolution of known sizes, by the algorithm that is fastest for them.
+// A convolution of known sizes, computed by the algorithm that is fastest for them.
 class ConvAlgorithm {
  public:
   ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads) : threads_(threads) {
@@ -171,7 +175,7 @@ class ConvAlgorithm {
   int64_t ScratchBytes() const {
     return im2col_ ? im2col_->ScratchBytes() : plan_->ScratchBytes(threads_);
   }
-  // Before the first Run.
+  // Must be called before the first Run. A proposal needs no tables.
   void MakeTables() {
     if (plan_) plan_->MakeTables();
   }

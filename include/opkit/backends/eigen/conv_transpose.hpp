@@ -1,6 +1,6 @@
-// ConvTranspose of float32 for the "eigen" backend: a matrix product gives the summand of each
-// input pixel for each element of its window; then the windows are added to the output, line by
-// line.
+// ConvTranspose of float32 for the "eigen" backend. A matrix product computes, for each input
+// pixel, the summands of all elements of its window. Then the windows are added to the output, line
+// by line.
 #ifndef OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_
 #define OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_
 
@@ -13,21 +13,21 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The tasks of a transposed convolution of known sizes. A task is a block of output channels of one
-// group of one image, and processes the input lines in blocks that fit in the cache.
+// The tasks of a transposed convolution of known sizes. A task computes a block of output channels
+// of one group of one image. It processes the input lines in blocks that fit in the cache.
 struct ConvTransposePlan : TaskPlan {
   ConvSizes sizes;
   int64_t groups = 1;
   WindowAxis
-      line;  // the last axis; its `output` is the input's extent, see ConvTransposeAttributes
+      line;  // the last axis; its `output` is the extent of the input, see ConvTransposeAttributes
   WindowAxes outer;  // the axes before it
   int64_t lines = 1, outer_kernel = 1;
   int64_t block_outputs = 1, output_blocks = 1, block_lines = 1;
 
   ConvTransposePlan(ConvSizes all, int64_t group_count)
       : sizes(std::move(all)), groups(group_count), line(sizes.axes.back()), outer(sizes.axes) {
-    constexpr int64_t kBlockFloats = 64 * 1024;  // of products that fit in the L2 cache
-    constexpr double kTaskFlops = 1e6;           // some 10 us
+    constexpr int64_t kBlockFloats = 64 * 1024;  // so many products fit in the L2 cache
+    constexpr double kTaskFlops = 1e6;           // about 10 us
     RequireModestWindows(sizes.axes);
     outer.pop_back();
     for (const WindowAxis& axis : outer) {
@@ -38,11 +38,12 @@ struct ConvTransposePlan : TaskPlan {
                          static_cast<double>(sizes.channels * sizes.kernel) *
                          static_cast<double>(sizes.input_pixels);
     const double images = static_cast<double>(sizes.batch * groups);
-    // A constant, not the number of threads: the rounding of a product depends on its block's size.
+    // A constant, not the number of threads, because the rounding of a product depends on the size
+    // of its block.
     constexpr double kTasks = 8;
     const double parts = (std::max)(1.0, (std::min)(flops / kTaskFlops, kTasks) / images);
     const int64_t line_floats = sizes.kernel * line.output;
-    const int64_t fitting = kBlockFloats / line_floats;  // lines times output channels
+    const int64_t fitting = kBlockFloats / line_floats;  // lines * output channels
     const int64_t wanted = static_cast<int64_t>(static_cast<double>(sizes.outputs) / parts + 0.999);
     block_outputs = Clamp((std::min)(wanted, fitting), sizes.outputs);
     block_lines = Clamp(fitting / block_outputs, lines);
@@ -59,8 +60,8 @@ struct ConvTransposePlan : TaskPlan {
   }
 };
 
-// Adds products[kernel element, pixel] of `lines` input lines from `first_line` on to one plane of
-// y.
+// Adds products[kernel element, pixel] of input lines [first_line, first_line + lines) to one plane
+// of y.
 inline void AddWindows(const ConvTransposePlan& plan, const float* products, int64_t product_row,
                        int64_t first_line, int64_t lines, float* y) {
   const WindowAxis& along = plan.line;
@@ -81,7 +82,7 @@ inline void AddWindows(const ConvTransposePlan& plan, const float* products, int
       if (!inside) continue;
       for (int64_t tap = 0; tap < along.kernel; ++tap) {
         const float* from = products + (k * along.kernel + tap) * product_row + line * along.output;
-        // Pixels [begin, end) have their element inside the line.
+        // For pixels [begin, end) this element of the window lies inside the line.
         const int64_t start = tap * along.dilation - along.pad_begin, stride = along.stride;
         const int64_t begin =
             (std::min)(start >= 0 ? 0 : (stride - 1 - start) / stride, along.output);
@@ -97,12 +98,13 @@ inline void AddWindows(const ConvTransposePlan& plan, const float* products, int
     }
 }
 
+// Runs one task. `products` is its scratch memory.
 inline void RunConvTransposeTask(const ConvTransposePlan& plan, const float* x, const float* w,
                                  const float* bias, float* y, float* products, int64_t task) {
   const ConvSizes& sizes = plan.sizes;
   const int64_t first = task % plan.output_blocks * plan.block_outputs;
   const int64_t outputs = (std::min)(plan.block_outputs, sizes.outputs - first);
-  const int64_t image = task / plan.output_blocks;  // of a group
+  const int64_t image = task / plan.output_blocks;  // counts images of groups
   const int64_t group = image % plan.groups, channel = group * sizes.outputs + first;
   x += image * sizes.channels * sizes.input_pixels;
   y += (image * sizes.outputs + first) * sizes.output_pixels;

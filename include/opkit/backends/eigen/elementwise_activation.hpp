@@ -8,6 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Clip of a packet: `high` wins if `low` is above `high`. A NaN stays a NaN.
 struct ClipPacket {
   Packet operator()(Packet x) const { return Least(Most(x, low), high); }
   Packet low, high;

@@ -10,7 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// x^0.5 as std::pow computes it: inf for -inf, and 0 for -0.
+// Computes x^0.5 like std::pow: infinity for -infinity, and 0 for -0.
 struct RootPacket {
   Packet operator()(Packet x) const {
     const Packet infinity = Splat(INFINITY);
@@ -24,7 +24,8 @@ struct SquarePacket {
 struct CubePacket {
   Packet operator()(Packet x) const { return packet::pmul(x, packet::pmul(x, x)); }
 };
-// Exponents that are frequent in models have their own loops, if all elements are equal.
+// Pow of float32. The exponents 2, 3, 0.5 and -1, which are frequent in models, have their own
+// loops if one exponent serves all elements.
 inline void RunPowPackets(const ElementRun& run) {
   const auto* base = static_cast<const float*>(run.in[0]);
   const auto* exponent = static_cast<const float*>(run.in[1]);
@@ -58,6 +59,7 @@ class EigenPowOp final : public PowOp {
 
 // --- Max, Mean, Min, Sum
 
+// The reference operator Op, which folds float32 with Packets.
 template <class Op, class Packets>
 class EigenFold final : public Op {
  public:

@@ -1,5 +1,5 @@
-// Kernels of the "eigen" backend for Cast between the types that models convert: bool, int32, int64
-// and float32.
+// Cast for the "eigen" backend, between the types that models convert most: bool, int32, int64 and
+// float32.
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_
 
@@ -52,8 +52,8 @@ class EigenCastOp final : public CastOp {
   }
 
  private:
-  // Null if there is none: the reference kernel converts float32 to integers, with its range
-  // checks.
+  // Returns the kernel for two types; null if there is none. Float32 to integers has none: the
+  // reference kernel converts it with range checks.
   static ElementKernel Find(DType from, DType to) {
     ElementKernel found = nullptr;
     ElementTypes<bool, int32_t, int64_t, float>::Visit(from, [&]<class From>() {

@@ -1,5 +1,5 @@
-// Kernels of the "eigen" backend for operators that take or give bool: And, Equal, Greater,
-// GreaterOrEqual, Less, LessOrEqual, Not, Or; and Where.
+// Kernels of the "eigen" backend for operators with inputs or outputs of bool: And, Equal, Greater,
+// GreaterOrEqual, Less, LessOrEqual, Not, Or and Where.
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_
 
@@ -68,8 +68,8 @@ void RunWhereVectors(const ElementRun& run) {
       VectorOperand<uint8_t>(run, 0), VectorOperand<Word>(run, 1), VectorOperand<Word>(run, 2));
 }
 
-// Proposes the kernel if the type of input `i` is in `dtypes`; else throws
-// UnsupportedOperatorFeature.
+// Proposes a kernel if the type of input `i` is in `dtypes`. Throws UnsupportedOperatorFeature for
+// other types.
 inline std::vector<KernelConfig> ProposeForTypes(const KernelQuery& query, size_t i,
                                                  const std::vector<DType>& dtypes) {
   const DType found = query.inputs[i].dtype;
@@ -79,6 +79,7 @@ inline std::vector<KernelConfig> ProposeForTypes(const KernelQuery& query, size_
       StrCat("it takes inputs of ", dtypes, " only, and input ", i, " is ", found));
 }
 
+// A comparison, with vector kernels for float32, int32 and int64.
 template <class Op, class Predicate>
 class EigenPredicate final : public Op {
  public:
@@ -98,6 +99,7 @@ class EigenPredicate final : public Op {
  private:
   using Types = ElementTypes<float, int32_t, int64_t>;
 };
+// An operator on bools, with the kernel kKernel.
 template <class Op, ElementKernel kKernel>
 class EigenLogic final : public Op {
  public:
@@ -136,7 +138,7 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Not, eigen,
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Or, eigen, detail::EigenLogic<OrOp, &detail::RunOrVectors>);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Where, eigen, detail::EigenWhereOp);
 
-// Defines a comparison of vectors and registers its kernel.
+// Defines the comparison of vectors for an operator and registers its kernel.
 #define OPKIT_VECTOR_PREDICATE(name, op)                                \
   namespace detail {                                                    \
   struct name##Vector {                                                 \

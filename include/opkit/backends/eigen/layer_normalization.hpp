@@ -8,7 +8,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Computes row by row, in two passes over a row: its mean, then the squared differences from it.
+// Computes row by row, in two passes over each row: first its mean, then the squared differences
+// from the mean.
 class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
  public:
   using LayerNormalizationOpBase::LayerNormalizationOpBase;
@@ -26,7 +27,7 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
     const float* in = x.data<float>();
     float* out = y->mutable_data<float>();
     const int64_t columns = sizes.columns;
-    // Factors whose shape is not that of a row are broadcast and applied afterwards.
+    // If scale or bias does not have the shape of a row, both are broadcast and applied afterwards.
     const bool whole =
         IsRow(scale, x.shape(), columns) && (!bias || IsRow(*bias, x.shape(), columns));
     const float* scales = whole ? scale.data<float>() : nullptr;
@@ -50,6 +51,7 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
     float center, factor;
   };
 
+  // Normalizes one row; `scales` and `biases` may be null.
   Statistics Row(int64_t count, const float* x, const float* scales, const float* biases,
                  float* y) const {
     const Eigen::Map<const Values> in(x, count);
@@ -71,6 +73,7 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
       out = (in - center) * factor * scale;
     return {center, factor};
   }
+  // True if a factor, broadcast to X, has one element for each of the last `columns` elements.
   static bool IsRow(const Tensor& factor, const Shape& x, int64_t columns) {
     if (factor.numel() != columns) return false;
     int64_t seen = 1;
@@ -81,6 +84,7 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
     }
     return true;
   }
+  // Multiplies y by the scale and adds the bias, both broadcast.
   static void ApplyBroadcast(const Tensor& scale, const Tensor* bias, Tensor& y) {
     const Shape& bias_shape = bias ? bias->shape() : scale.shape();
     const BroadcastLoop loop(y.shape(), {&scale.shape(), &bias_shape});

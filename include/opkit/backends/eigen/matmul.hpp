@@ -8,7 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// For Propose: refuses a node whose type is neither float32 nor float64.
+// Proposes a kernel for float32 and float64. Throws UnsupportedOperatorFeature for other types.
 inline std::vector<KernelConfig> ProposeForFloats(const KernelQuery& query) {
   const DType found = query.inputs[0].dtype;
   if (found != DType::kFloat32 && found != DType::kFloat64)
@@ -17,8 +17,8 @@ inline std::vector<KernelConfig> ProposeForFloats(const KernelQuery& query) {
                found == DType::kUndefined ? "not known" : ToString(found)));
   return {KernelConfig()};
 }
-// Calls f.operator()<T>() with the type of input 0. Throws UnsupportedOperatorFeature for others,
-// as an operator may be made before the type is known.
+// Calls f.operator()<T>() with the type of input 0. Throws UnsupportedOperatorFeature for types
+// other than float32 and float64, because an operator may be made before the type is known.
 template <class F>
 bool VisitFloats(const OperatorBase& op, F&& f) {
   RequireDTypes(op, kEigenBackend, {DType::kFloat32, DType::kFloat64});
@@ -27,8 +27,8 @@ bool VisitFloats(const OperatorBase& op, F&& f) {
 
 }  // namespace detail
 
-// A batch with a single matrix on the right is one product with many rows. The products of other
-// batches are spread over the threads, several small ones at a time.
+// Computes a batch with a single matrix on the right as one product with many rows. Distributes the
+// products of other batches over the threads, several small products at a time.
 class MatMulEigenOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -53,7 +53,7 @@ class MatMulEigenOp final : public StandardOperator {
       const double flops =
           2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
       const int threads = ThreadPool::Current().threads();
-      // If there are few products, each is spread over the threads.
+      // If there are fewer products than threads, all threads compute each product together.
       const int inner = count < threads ? threads : 1;
       const int64_t grain =
           flops >= kChunkFlops ? 1 : static_cast<int64_t>(kChunkFlops / (flops + 1));
@@ -97,7 +97,7 @@ class MatMulGradientEigenOp final : public MatMulGradientOpBase {
       };
       const auto count = static_cast<int64_t>(sizes.products.size());
       if (count > 0 && b.numel() == sizes.k * sizes.n && !sizes.a_repeats)
-        return add(sizes.m * count, 0, 0, 0, 0);  // the batch is rows of one product
+        return add(sizes.m * count, 0, 0, 0, 0);  // the batch is one product with many rows
       std::fill_n(out, dx->numel(), T(0));
       for (int64_t i = 0; i < count; ++i) {
         const auto [in_a, in_b] = sizes.products[detail::Index(i)];
@@ -126,6 +126,7 @@ class GemmEigenOp final : public GemmOpBase {
   }
 
  private:
+  // Sets out[m, n] to beta * C, broadcast.
   template <class T>
   void FillWithC(int64_t m, int64_t n, const Tensor& c, T* out) const {
     const Dims step = BroadcastStrides(c.shape(), Shape{m, n});

@@ -1,5 +1,5 @@
-// BatchNormalization (not in training), InstanceNormalization and LRN of float32 for the "eigen"
-// backend, by Eigen's array expressions.
+// BatchNormalization (except in training), InstanceNormalization and LRN of float32 for the "eigen"
+// backend, with Eigen's array expressions.
 #ifndef OPKIT_BACKENDS_EIGEN_NORMALIZATION_HPP_
 #define OPKIT_BACKENDS_EIGEN_NORMALIZATION_HPP_
 
@@ -14,7 +14,7 @@ namespace detail {
 using FloatArray = Eigen::Map<Eigen::ArrayXf>;
 using ConstFloatArray = Eigen::Map<const Eigen::ArrayXf>;
 
-// The number of channels of a chunk for another thread, some 5 us.
+// Returns the number of channels of a chunk for one thread, about 5 us of work.
 inline int64_t NormalizationGrain(int64_t pixels) {
   constexpr int64_t kChunk = 32 * 1024;
   return kChunk / (std::max)(pixels, int64_t{1}) + 1;
@@ -134,7 +134,7 @@ class LrnEigenOp final : public LrnOpBase {
   static constexpr auto& Propose = ProposeFloat32;
 
   bool RunOnDevice() override {
-    constexpr int64_t kBlock = 1024;  // pixels whose sums fit in the L1 cache
+    constexpr int64_t kBlock = 1024;  // the sums of so many pixels fit in the L1 cache
     RequireFloat32(*this);
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
@@ -172,7 +172,7 @@ class LrnEigenOp final : public LrnOpBase {
   }
 
  private:
-  // Computes `count` pixels of channel c, whose squares overflow float, in double. `image` points
+  // Computes `count` pixels of channel c in double, for squares that overflow float. `image` points
   // to the first of these pixels in the first channel.
   void Exactly(const float* image, int64_t c, int64_t channels, int64_t pixels, int64_t count,
                float* out) const {

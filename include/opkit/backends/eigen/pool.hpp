@@ -1,5 +1,5 @@
-// The pools of float32 for the "eigen" backend: windows slide over padded strips, a vector of
-// windows at a time; global pools are Eigen's reductions.
+// The pools of float32 for the "eigen" backend. Windows slide over padded strips, one vector of
+// windows at a time. Global pools are Eigen's reductions.
 #ifndef OPKIT_BACKENDS_EIGEN_POOL_HPP_
 #define OPKIT_BACKENDS_EIGEN_POOL_HPP_
 
@@ -14,8 +14,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The factors of the sums of windows along one axis: 1 / the number of a window's elements; 1 for a
-// window that is all pads, whose sum is 0. Windows that touch no pad have one factor.
+// The factors that turn sums of windows into means, along one axis: 1 / (number of a window's
+// elements). A window of pads only has the sum 0 and the factor 1. All windows that touch no pad
+// have the same factor.
 class WindowScales {
  public:
   WindowScales(const WindowAxis& axis, bool count_include_pad)
@@ -40,7 +41,8 @@ class WindowScales {
   float whole_;
 };
 
-// The reductions of a window's elements. `kPad` is neutral; kScales: results are scaled.
+// The reductions of a window's elements, a vector of windows at a time. `kPad` is the neutral
+// element; with kScales results are multiplied by scales.
 struct PoolMax {
   static constexpr float kPad = -std::numeric_limits<float>::infinity();
   static constexpr bool kScales = false;
@@ -70,22 +72,23 @@ struct PoolMean {
   }
 };
 
-// A block of windows: lines of as many vectors as RunPoolTile's kVectors.
+// A block of windows: `lines` lines of kVectors vectors (of RunPoolTile) each.
 struct PoolTile {
   const float* input = nullptr;
   int64_t input_line = 0;
   const int64_t* offsets = nullptr;
   int64_t count = 0;  // elements of a window
   int64_t lines = 0;
-  const float* column_scales = nullptr;  // of the first line's windows, and of every other's
+  const float* column_scales = nullptr;  // for the windows of a line; the same in every line
   const WindowScales* row_scales = nullptr;
-  int64_t row = 0;  // of the first line
+  int64_t row = 0;  // row of the first line
   float scale = 1;
   float* output = nullptr;
   int64_t output_line = 0;
   int64_t last = kLanes;  // windows in the last vector of a line
 };
 
+// Computes the windows of a tile.
 template <class Reduce, int kVectors>
 void RunPoolTile(const PoolTile& tile) {
   for (int64_t line = 0; line < tile.lines; ++line) {
@@ -111,22 +114,22 @@ void RunPoolTile(const PoolTile& tile) {
   }
 }
 
-// The tasks of a pool of known sizes: each is a block of rows of one plane of the output.
+// The tasks of a pool of known sizes. A task computes a block of rows of one plane of the output.
 struct PoolPlan : TaskPlan {
   WindowAxes axes;
   WindowPlane plane;
   int64_t outer_outputs = 1, outer_kernel = 1, input_pixels = 1;
   int64_t block_rows = 1, row_blocks = 1;
   Strip strip;
-  std::vector<int64_t> offsets;      // of the elements of a window, by MakeTables
+  std::vector<int64_t> offsets;      // of a window's elements; set by MakeTables
   std::vector<WindowScales> scales;  // by axis
 
-  // `channels` counts those of all images.
+  // `channels` is the number of channels of all images together.
   PoolPlan(const WindowAxes& all, int64_t channels, bool count_include_pad)
       : axes(WithoutTrivialAxes(all)), plane(axes) {
-    constexpr int64_t kBlockFloats = 16 * 1024;  // of strips that fit in the L2 cache
-    constexpr int64_t kChunkElements = 200'000;  // of windows; some 10 us
-    constexpr int64_t kTaskElements = 4'000;     // that take as long as what any task does besides
+    constexpr int64_t kBlockFloats = 16 * 1024;  // strips of so many floats fit in the L2 cache
+    constexpr int64_t kChunkElements = 200'000;  // of windows; about 10 us
+    constexpr int64_t kTaskElements = 4'000;     // as long as the fixed cost of a task
     RequireModestWindows(axes);
     outer_outputs = WindowPlane::OuterOutputs(axes);
     outer_kernel = WindowPlane::OuterKernel(axes);
@@ -149,13 +152,13 @@ struct PoolPlan : TaskPlan {
     scales.emplace_back(plane.rows, count_include_pad);
     scales.emplace_back(plane.columns, count_include_pad);
   }
-  // For the operator that runs the plan; a proposal needs no table.
+  // Must be called before the plan runs. A proposal needs no table.
   void MakeTables() {
     for (int64_t k = 0; k < outer_kernel; ++k) strip.AppendOffsets(k * strip.size(), offsets);
   }
   const WindowScales& row_scales() const { return scales[scales.size() - 2]; }
   const WindowScales& column_scales() const { return scales.back(); }
-  // The product of the scales of window `outer` along the axes before the plane's.
+  // Returns the product of the scales of window `outer` along the axes before the last two.
   float OuterScale(int64_t outer) const {
     float scale = 1;
     for (size_t axis = scales.size() - 2; axis-- > 0;) {
@@ -166,6 +169,7 @@ struct PoolPlan : TaskPlan {
   }
 };
 
+// Runs one task: fills its strips and computes its windows.
 template <class Reduce>
 void RunPoolTask(const PoolPlan& plan, const float* x, float* y, float* scratch, int64_t task) {
   using Function = void (*)(const PoolTile&);
@@ -206,7 +210,7 @@ void RunPoolTask(const PoolPlan& plan, const float* x, float* y, float* scratch,
   });
 }
 
-// Base is AveragePoolOpBase or MaxPoolOpBase.
+// The kernel of a pool. Base is AveragePoolOpBase or MaxPoolOpBase.
 template <class Base, class Reduce>
 class PoolEigenOp : public Base {
  public:
@@ -271,7 +275,7 @@ class MaxPoolEigenOp final : public detail::PoolEigenOp<MaxPoolOpBase, detail::P
   bool RunOnDevice() override { return RunPool(false); }
 };
 
-// The base of the global pools: each output is f(channel as an Eigen array).
+// The base of the global pools: each output is f(a channel as an Eigen array).
 class GlobalPoolEigenOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -281,7 +285,7 @@ class GlobalPoolEigenOp : public StandardOperator {
  protected:
   template <class F>
   bool Reduce(F f) {
-    constexpr int64_t kChunk = 32 * 1024;  // elements; some 5 us
+    constexpr int64_t kChunk = 32 * 1024;  // elements; about 5 us
     RequireFloat32(*this);
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);

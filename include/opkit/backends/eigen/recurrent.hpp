@@ -1,5 +1,5 @@
 // LSTM, GRU and RNN of float32 for the "eigen" backend: one matrix product for the inputs of all
-// steps, then a small one for each step, and vectors of gates.
+// steps, then for each step a small product and vector arithmetic on the gates.
 #ifndef OPKIT_BACKENDS_EIGEN_RECURRENT_HPP_
 #define OPKIT_BACKENDS_EIGEN_RECURRENT_HPP_
 
@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The state of a run of one direction of a layer.
+// Weights, states and buffers of one direction of a layer during a run.
 struct RecurrentPass {
   using Array = Eigen::Map<Eigen::Array<float, Eigen::Dynamic, 1>>;
   using ConstArray = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
@@ -19,13 +19,13 @@ struct RecurrentPass {
   bool variant;
   int64_t hidden, width;     // `width` is gates * hidden
   const float* r;            // [width, hidden]
-  const float* packed;       // its transpose, or null
+  const float* packed;       // the transpose of r, or null
   const float* bias_r;       // [width], or null
   const float* peephole;     // [3 * hidden], or null
-  float *h, *c;              // of the sequences, [batch, hidden]
-  float *recurrent, *reset;  // GRU: [batch, width], [batch, hidden]
+  float *h, *c;              // states of the sequences, [batch, hidden]
+  float *recurrent, *reset;  // buffers of GRU: [batch, width], [batch, hidden]
 
-  // out[rows, gates * hidden] = beta * out + state R^T of these gates.
+  // Computes out[rows, gates * hidden] = beta * out + state R^T for gates [first, first + gates).
   void Recur(int64_t rows, const float* state, int64_t first, int64_t gates, float beta, float* out,
              int64_t stride) const {
     const GemmMatrix<float> weights =
@@ -33,7 +33,7 @@ struct RecurrentPass {
                : GemmMatrix<float>{r + first * hidden * hidden, hidden, true};
     Gemm<float>(rows, gates * hidden, hidden, 1, {state, hidden}, weights, beta, out, stride);
   }
-  // Clips and applies the function, in place.
+  // Clips the values if `clips`, and applies activation number `function`, in place.
   void Activate(int function, float* values, int64_t count, bool clips = true) const {
     Array x(values, count);
     if (clips && clip > 0) x = x.min(clip).max(-clip);
@@ -53,8 +53,9 @@ struct RecurrentPass {
   }
 };
 
-// Runs a step of sequences [first, first + count), whose gates hold W x + b: adds the recurrent
-// part and computes the next state of those sequences s with active(s), which have not ended.
+// Runs a step of sequences [first, first + count). On entry `gates` hold W x + b. Adds the
+// recurrent part and computes the next state of each sequence s with active(s), which has not
+// ended.
 template <class Active>
 void RecurrentGates(LstmLayer, const RecurrentPass& pass, int64_t first, int64_t count,
                     float* gates, int64_t stride, Active active) {
@@ -166,7 +167,7 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
     if (this->HasOutput(0)) {
       Tensor* output = this->InferredOutput(0);
       y = output->mutable_data<float>();
-      // Zeros stand beyond the end of a sequence.
+      // Y is 0 behind the end of a sequence.
       if (output->numel() > 0) std::memset(y, 0, static_cast<size_t>(output->nbytes()));
     }
     Tensor* last_h = this->HasOutput(1) ? this->InferredOutput(1) : nullptr;
@@ -201,16 +202,17 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
   }
 
  private:
+  // The inputs of the node; null if left out.
   struct Source {
     const float *x = nullptr, *w = nullptr, *r = nullptr, *b = nullptr, *h = nullptr, *c = nullptr,
                 *p = nullptr;
   };
 
-  // True if R is worth transposing: each step reads R in vectors across its rows, faster from the
-  // transpose, but making that costs as much as some steps save.
+  // True if transposing R pays. Each step reads R in vectors across its rows, which is faster from
+  // the transpose; but the transposition costs as much as several steps save.
   static bool Packs(const RecurrentSizes& sizes) { return sizes.batch <= 4 && sizes.steps >= 48; }
-  // Floats for one direction: the gates of all steps, packed R, states, and buffers of a GRU's
-  // step. A multiple of 16.
+  // Returns the scratch floats for one direction, a multiple of 16: the gates of all steps, the
+  // transposed R, the states, and buffers for a step of GRU.
   static int64_t ScratchFloats(const RecurrentSizes& sizes) {
     const int64_t width = Base::kGates * sizes.hidden, rows = sizes.steps * sizes.batch;
     const int64_t floats = rows * width + (Packs(sizes) ? width * sizes.hidden : 0) +
@@ -224,7 +226,8 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
     if (count > 0) std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
   }
 
-  // Computes the gates of all steps without their recurrent part, and sets the first state.
+  // Computes the gates of all steps without their recurrent part and sets the initial states of
+  // direction `d`.
   detail::RecurrentPass Begin(const RecurrentSizes& sizes, const Source& in, int64_t d,
                               float* scratch) const {
     const int64_t hidden = sizes.hidden, width = Base::kGates * hidden;
@@ -258,8 +261,8 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
         pass.c[s * hidden + j] = in.c && has_steps ? in.c[sizes.State(d, s) + j] : 0;
       }
     }
-    // In the variant of a GRU, the recurrent bias of the hidden gate is added before the reset gate
-    // is applied.
+    // With linear_before_reset, GRU adds the recurrent bias of the hidden gate before it applies
+    // the reset gate, so not here.
     const int64_t added = std::is_same_v<Layer, GruLayer> && this->variant_ ? 2 * hidden : width;
     for (int64_t row = 0; in.b && row < rows; ++row)
       for (int64_t j = 0; j < width; ++j)
@@ -268,6 +271,7 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
                 {in.w + d * width * sizes.input, sizes.input, true}, in.b ? 1 : 0, gates, width);
     return pass;
   }
+  // Runs all steps of direction `d` and writes the states to `y`, if it is not null.
   void Walk(const RecurrentSizes& sizes, int64_t d, const detail::RecurrentPass& pass, float* gates,
             float* y) const {
     int64_t longest = 0;
@@ -284,7 +288,7 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
       if (equal || !reverse) {
         detail::RecurrentGates(Layer(), pass, 0, sizes.batch,
                                gates + sizes.XRow(step(0), 0) * pass.width, stride, active);
-      } else {  // each sequence is at another step
+      } else {  // each sequence is at a different step
         for (int64_t s = 0; s < sizes.batch; ++s)
           if (active(s))
             detail::RecurrentGates(Layer(), pass, s, 1, gates + sizes.XRow(step(s), s) * pass.width,

@@ -13,9 +13,9 @@ namespace detail {
 
 using ReduceVector = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
 
-// A reduction in vectors of Numbers: Block folds a short run to one number, Add folds a run into
-// another of the same length, and the results of blocks are joined in double. With kMayFail a
-// result in float is valid only if IsSound() holds; else it is computed again in double.
+// The reductions, in vectors of Numbers. Block reduces a short run to one number; Add folds a run
+// into another run of the same length. Join combines the results of blocks in double. With kMayFail
+// a result in float is valid only if IsSound() is true; otherwise it is computed again in double.
 struct FastSum {
   using Number = float;
   static constexpr double kStart = 0;
@@ -36,7 +36,8 @@ struct FastMean : FastSum {
   static double Finish(double sum, int64_t count) { return sum / static_cast<double>(count); }
 };
 struct FastSumSquare : FastSum {
-  // Squares that underflow are lost, but cannot change a sum above this bound.
+  // True if the sum is finite and above a bound: squares that underflow are lost, but cannot change
+  // such a sum.
   static bool IsSound(float sum) { return std::isfinite(sum) && sum > 1e-30f; }
   template <class Run>
   static auto Block(const Run& x) {
@@ -60,7 +61,8 @@ struct FastL1 : FastSum {
     sum += x.abs();
   }
 };
-// In double throughout: a product in float does not show what it lost on the way.
+// Multiplies in double only, because a product in float does not show that an intermediate result
+// overflowed or underflowed.
 struct FastProd {
   using Number = double;
   static constexpr double kStart = 1;
@@ -76,6 +78,7 @@ struct FastProd {
   static double Join(double a, double b) { return a * b; }
   static double Finish(double product, int64_t) { return product; }
 };
+// The maximum or minimum. A NaN makes the result NaN.
 template <bool kMax>
 struct FastExtreme {
   using Number = float;
@@ -103,8 +106,8 @@ struct FastExtreme {
 
 }  // namespace detail
 
-// Runs along a reduced last axis are folded to a number; if the last axis is kept, blocks of
-// columns are folded row by row. The blocks depend only on the shape, not on the number of threads.
+// Reduces runs along a reduced last axis to one number each. If the last axis is kept, folds blocks
+// of columns row by row. The blocks depend only on the shape, not on the number of threads.
 template <class Fold>
 class ReduceEigenOp final : public ReduceOpBase {
  public:
@@ -138,7 +141,7 @@ class ReduceEigenOp final : public ReduceOpBase {
 
   using Totals = Eigen::Array<double, Eigen::Dynamic, 1, 0, kBlock, 1>;
 
-  // Reduces neighbouring elements.
+  // Reduces `count` neighbouring elements.
   static double Run(int64_t count, const float* x) {
     constexpr int64_t kFloats = 2048;
     double sum = Fold::kStart;
@@ -152,6 +155,7 @@ class ReduceEigenOp final : public ReduceOpBase {
     }
     return sum;
   }
+  // Reduces all elements to one, in parts for the threads.
   void All(int64_t count, const float* x, float* y) {
     parts_.resize(static_cast<size_t>((count - 1) / kPart + 1));
     ParallelForRange(static_cast<int64_t>(parts_.size()), 1, [&](int64_t begin, int64_t end) {
@@ -162,6 +166,7 @@ class ReduceEigenOp final : public ReduceOpBase {
     for (const double part : parts_) sum = Fold::Join(sum, part);
     *y = static_cast<float>(Fold::Finish(sum, count));
   }
+  // Computes each output from runs along the last axis.
   static void Rows(const ReducePlan& plan, const float* x, float* y) {
     const size_t outer = plan.reduced.empty() ? 0 : plan.reduced.size() - 1;
     const int64_t length = plan.reduced.empty() ? 1 : plan.reduced.back().extent;
@@ -176,7 +181,7 @@ class ReduceEigenOp final : public ReduceOpBase {
     });
   }
   // Computes the totals of a block of columns from `offset` on, from sums of up to kBlock rows in
-  // Number. Returns whether all these sums are sound.
+  // Number. False if one of these sums is not sound.
   template <class Number>
   static bool AddRows(const ReducePlan& plan, int64_t offset, const float* x, Totals& totals) {
     const int64_t count = totals.size();
@@ -200,6 +205,7 @@ class ReduceEigenOp final : public ReduceOpBase {
     if (added > 0) flush();
     return sound;
   }
+  // Computes the outputs in blocks of columns.
   static void Columns(const ReducePlan& plan, const float* x, float* y) {
     const int64_t width = plan.kept.back().extent, blocks = (width - 1) / kBlock + 1;
     const int64_t rows = plan.outputs / width, work = plan.count * (std::min)(width, kBlock);

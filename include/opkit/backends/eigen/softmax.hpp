@@ -8,7 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// exp that underflows to 0, unlike Eigen's array expression, whose result stays above 0.
+// exp with underflow to 0. The result of Eigen's array expression would stay above 0.
 struct SoftmaxExp {
   float operator()(float x) const { return std::exp(x); }
   Packet packetOp(Packet x) const { return Exp(x); }
@@ -23,8 +23,8 @@ struct Eigen::internal::functor_traits<opkit::detail::SoftmaxExp>
 
 namespace opkit::inline OPKIT_ABI {
 
-// Along the last axis it computes row by row, in vectors; along another axis in blocks of columns,
-// each as one vector, so that memory is always read in order.
+// Along the last axis, computes row by row in vectors. Along another axis, computes blocks of
+// columns, each as one vector, so that memory is always read in order.
 template <bool kLog>
 class SoftmaxEigenOp final : public SoftmaxOpBase {
  public:

@@ -1,5 +1,6 @@
-// All kernels of the "onednn" backend and the standard operators: include it in one translation
-// unit. With CMake, link opkit::ops and opkit::onednn instead.
+// All kernels of the "onednn" backend and the standard operators. Programs that compile them
+// themselves include this header in one translation unit; with CMake, link opkit::ops and
+// opkit::onednn instead.
 #ifndef OPKIT_BACKENDS_ONEDNN_ALL_HPP_
 #define OPKIT_BACKENDS_ONEDNN_ALL_HPP_
 

@@ -1,7 +1,7 @@
-// The "onednn" backend: kernels of the standard operators made with oneDNN 3, for float32. Where
-// the weights are constant they work in blocks of channels (nChw8c), and so do the light operators
-// between them, so that a chain converts once at its start and once at its end. Every header of
-// this folder includes this one first.
+// The "onednn" backend: kernels of the standard operators for float32 (some also for bfloat16),
+// made with oneDNN 3. If the weights are constant, they work in blocks of channels (nChw8c). The
+// cheap operators between them keep that layout, so that a chain of nodes converts once at its
+// start and once at its end. Every header of this folder includes this one first.
 #ifndef OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_
 #define OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_
 
@@ -13,8 +13,8 @@ inline constexpr const char* kOnednnBackend = "onednn";
 inline constexpr int kOnednnRank = 200;
 OPKIT_REGISTER_BACKEND_RANK(kOnednnBackend, kOnednnRank);
 
-// For Propose: refuses a node unless its inputs and output 0 have known shapes with elements and
-// its tensors are of this dtype. Inputs from `first_other` on are not looked at.
+// Throws UnsupportedOperatorFeature unless inputs before `first_other` and output 0 have known
+// shapes, at least one element and the given dtype. For Propose.
 inline void RequireOnednnTensors(const KernelQuery& query, size_t first_other = 2,
                                  DType dtype = DType::kFloat32) {
   const auto require = [dtype](const TensorInfo& info, const char* what, size_t i) {
@@ -32,12 +32,11 @@ inline void RequireOnednnTensors(const KernelQuery& query, size_t first_other = 
   require(query.outputs[0], "output ", 0);
 }
 namespace detail {
-// For Propose of a kernel that other backends have as well, for the same layouts: the operations
-// below which a call of oneDNN, of about half a microsecond, takes longer than what it saves
-// (bench/kernels).
+// The operations below which a call of oneDNN, about half a microsecond, costs more than it saves
+// (bench/kernels). For Propose of kernels that other backends also have, for the same layouts.
 inline constexpr double kOnednnLeastFlops = 1e5;
 
-// Refuses a node of less work, unless it asks for this backend.
+// Throws UnsupportedOperatorFeature for less work, unless the node names this backend.
 inline void RequireOnednnWork(const KernelQuery& query, double flops) {
   if (flops >= kOnednnLeastFlops || query.def.engine() == kOnednnBackend) return;
   throw UnsupportedOperatorFeature(StrCat("for ", static_cast<int64_t>(flops),
@@ -46,7 +45,8 @@ inline void RequireOnednnWork(const KernelQuery& query, double flops) {
 }
 }  // namespace detail
 
-// For runs, as CreateOperator makes operators before their inputs' types are known.
+// Throws UnsupportedOperatorFeature unless input 0 is float32. For runs, because CreateOperator
+// makes operators before the types of their inputs are known.
 inline void RequireOnednnFloat32(const OperatorBase& op) {
   RequireDTypes(op, kOnednnBackend, {DType::kFloat32});
 }

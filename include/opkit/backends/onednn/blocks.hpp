@@ -1,5 +1,5 @@
-// Loops over images in blocks of channels, for the light operators that keep the layout they are
-// given. Memory is all they wait for, so they are plain loops on the toolkit's own threads.
+// Loops over images in blocks of channels, for the cheap operators that keep the layout of their
+// input. Memory limits their speed, so they are plain loops on the toolkit's own threads.
 #ifndef OPKIT_BACKENDS_ONEDNN_BLOCKS_HPP_
 #define OPKIT_BACKENDS_ONEDNN_BLOCKS_HPP_
 
@@ -9,8 +9,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Images in blocks: [planes, pixels, block], where a plane is one block of channels of one image.
-// The channels that fill up the last block are pads, and 0.
+// The extents of images in blocks of channels: [planes, pixels, block], where a plane is one block
+// of channels of one image. The last block is filled up with pads, which are 0.
 struct OnednnBlocks {
   int64_t batch, channels, pixels, block;
 
@@ -24,10 +24,11 @@ struct OnednnBlocks {
   int64_t plane() const { return pixels * block; }  // floats
   int64_t floats() const { return planes() * plane(); }
 
-  // Calls f(plane, begin, end) for stretches of a plane's floats, whole pixels each.
+  // Calls f(plane, begin, end) for pieces of a plane's floats, of whole pixels each, on the threads
+  // of the current pool.
   template <class F>
   void ForEachStretch(F f) const {
-    constexpr int64_t kStretch = 4096;  // floats, some microseconds
+    constexpr int64_t kStretch = 4096;  // floats, a few microseconds
     const int64_t size = (std::min)(plane(), kStretch / block * block);
     const int64_t stretches = (plane() + size - 1) / size;
     const int64_t grain = size < kStretch ? (kStretch + size - 1) / size : 1;
@@ -38,7 +39,7 @@ struct OnednnBlocks {
       }
     });
   }
-  // For what makes something else than 0 of pads.
+  // Sets the pads to 0. For operators that change pads to other values.
   void ClearPads(float* y) const {
     const int64_t used = channels % block;
     if (used == 0) return;
@@ -50,7 +51,8 @@ struct OnednnBlocks {
   }
 };
 
-// The channels' numbers, repeated so that a loop over pixels is one over vectors of any width.
+// The numbers of one block of channels, repeated to 64 floats, so that a loop over pixels can use
+// vectors of any width.
 class OnednnPattern {
  public:
   static constexpr int64_t kSize = 64;  // floats, a multiple of every block
@@ -63,8 +65,9 @@ class OnednnPattern {
  private:
   alignas(64) float values_[kSize];
 };
-// y[i] = f(x[i], k) with k the element's place in patterns, for n floats from the first of a block
-// on. Through a copy, as y may be x, which a compiler cannot know to be harmless.
+// Computes y[i] = f(x[i], k) for n floats from the beginning of a block, where k is the element's
+// index in an OnednnPattern. Writes through a buffer: y may be x, and without the buffer the
+// compiler must assume harmful aliasing.
 template <class F>
 void ForEachPatterned(const float* x, float* y, int64_t n, F f) {
   constexpr int64_t kSize = OnednnPattern::kSize;
@@ -76,8 +79,8 @@ void ForEachPatterned(const float* x, float* y, int64_t n, F f) {
   for (int64_t k = 0; k < n; ++k) y[k] = f(x[k], k);
 }
 
-// For Propose: the block of the layout that input 0 comes in. Refuses a node whose input is in
-// another one, as other backends are as fast there.
+// Returns the block of channels of input 0's layout. Throws UnsupportedOperatorFeature for other
+// layouts, for which other backends are as fast. For Propose.
 inline int64_t RequireOnednnBlocks(const KernelQuery& query) {
   const int64_t block = OnednnBlockOf(query.inputs[0].layout);
   if (block == 0)
@@ -86,7 +89,8 @@ inline int64_t RequireOnednnBlocks(const KernelQuery& query) {
                                             ", where other backends are as fast"));
   return block;
 }
-// The same for a run, whose configuration says in which layout it is.
+// Returns the block of channels of `layout`. Throws UnsupportedOperatorFeature for other layouts.
+// For runs.
 inline int64_t RequireOnednnBlocks(const OperatorBase& op, const Layout& layout) {
   const int64_t block = OnednnBlockOf(layout);
   if (block == 0)
@@ -94,8 +98,8 @@ inline int64_t RequireOnednnBlocks(const OperatorBase& op, const Layout& layout)
                                             "\" works in blocks of channels alone"));
   return block;
 }
-// How an operand of arithmetic is spread over images [N, C, D1, …]: the whole of them, one number,
-// or one number a channel, [N, C, 1, …] or [1, C, 1, …].
+// How an operand of arithmetic is broadcast to images [N, C, D1, …]. kWhole: it has their shape.
+// kNumber: one number. kChannels: one number for each channel, [N, C, 1, …] or [1, C, 1, …].
 enum class OnednnOperand : uint8_t { kWhole, kNumber, kChannels, kOther };
 inline OnednnOperand OnednnOperandOf(const Shape& shape, const Shape& y) {
   if (shape == y) return OnednnOperand::kWhole;
@@ -107,7 +111,8 @@ inline OnednnOperand OnednnOperandOf(const Shape& shape, const Shape& y) {
   return OnednnOperand::kChannels;
 }
 
-// Input 0 and output 0 in blocks, all else in the standard layout.
+// Returns a configuration with input 0 and output 0 in blocks, and all other tensors in the
+// standard layout.
 inline KernelConfig OnednnBlocksConfig(const KernelQuery& query, int64_t block, bool inplace) {
   KernelConfig config;
   config.input_layouts.resize(query.inputs.size());

@@ -1,4 +1,4 @@
-// Concat of images in blocks of channels along their channels for the "onednn" backend.
+// Concat for the "onednn" backend: joins images in blocks of channels along the channels.
 #ifndef OPKIT_BACKENDS_ONEDNN_CONCAT_HPP_
 #define OPKIT_BACKENDS_ONEDNN_CONCAT_HPP_
 

@@ -1,6 +1,6 @@
-// Conv of float32 and bfloat16 for the "onednn" backend: in blocks of channels where the weights
-// are constant, and in the standard layout where that is a product of matrices; in plans with what
-// follows it.
+// Conv of float32 and bfloat16 for the "onednn" backend: in blocks of channels if the weights are
+// constant; in the standard layout if the convolution is a matrix product or of bfloat16. In plans
+// it takes in the elementwise nodes that follow (FusedConv).
 #ifndef OPKIT_BACKENDS_ONEDNN_CONV_HPP_
 #define OPKIT_BACKENDS_ONEDNN_CONV_HPP_
 
@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A convolution of known shapes, as oneDNN describes it.
+// A convolution of known shapes, in the terms of oneDNN. Makes its primitives.
 class OnednnConv {
  public:
   using Dims = dnnl::memory::dims;
@@ -38,8 +38,8 @@ class OnednnConv {
       begin_.push_back(axis.pad_begin);
       end_.push_back(axis.pad_end);
     }
-    // A column of pixels is a line of them in memory, and lines are what oneDNN's kernels are
-    // fast at.
+    // Images of one column: swap rows and columns, because oneDNN's kernels are fast for long
+    // lines. The order in memory is the same.
     if (x.rank() == 4 && x[3] == 1 && y[3] == 1 && w[3] == 1 && begin_[1] == 0 && end_[1] == 0) {
       for (Dims* dims : {&x_, &y_, &w_}) std::swap(dims->back(), (*dims)[dims->size() - 2]);
       for (Dims* dims : {&strides_, &dilations_, &begin_, &end_}) std::swap((*dims)[0], (*dims)[1]);
@@ -49,9 +49,10 @@ class OnednnConv {
     is_pointwise_ = groups == 1 && sizes.kernel == 1 && sizes.input_pixels == sizes.output_pixels;
   }
 
-  // Its pieces for so many threads: of a batch, or of the output's channels (those of a depthwise
-  // one with their input), which lie behind each other in blocks. One piece where oneDNN would
-  // order the weights of a piece otherwise than those of the whole.
+  // Cuts the convolution into pieces for `threads` threads. A batch is cut into images; one image
+  // is cut into groups of output channels, which are contiguous in blocks (for a depthwise
+  // convolution, together with their input channels). Returns one piece if oneDNN would order the
+  // weights of a piece in another way than the weights of the whole.
   std::vector<OnednnPiece> Cut(int threads, const Desc& w, int64_t x_block, int64_t y_block) const {
     const bool is_depthwise = groups_ > 1 && groups_ == x_[1] && groups_ == y_[1];
     std::vector<OnednnPiece> pieces;
@@ -93,7 +94,7 @@ class OnednnConv {
     return pieces;
   }
 
-  // The images, their channels in blocks of this many; 0: in the standard layout.
+  // Returns the descriptor of X with channels in blocks of `block`; 0: in the standard layout.
   Desc ImageDesc(int64_t block) const { return Images(x_, block); }
   Desc OutputDesc(int64_t block) const { return Images(y_, block); }
   Desc StandardWeights() const { return RowMajorDesc(w_, type_); }
@@ -101,7 +102,7 @@ class OnednnConv {
   OnednnType type() const { return type_; }
   double flops() const { return flops_; }
 
-  // Errors: dnnl::error where oneDNN has no kernel.
+  // Returns oneDNN's kernel for these memory formats. Throws dnnl::error if oneDNN has no kernel.
   Kernel Make(const Desc& x, const Desc& w, const Desc& y) const {
     const auto kind = dnnl::prop_kind::forward_inference;
     const auto direct = dnnl::algorithm::convolution_direct;
@@ -114,7 +115,8 @@ class OnednnConv {
   }
   Desc AnyWeights() const { return {w_, type_, dnnl::memory::format_tag::any}; }
   Desc BiasDesc() const { return RowMajorDesc({y_[1]}, type_); }
-  // Kernels that oneDNN compiles for the machine; the others are slower than any other backend.
+  // True for a kernel that oneDNN compiles for this CPU. Its other kernels are slower than any
+  // other backend.
   static bool IsCompiled(const Kernel& kernel) {
     const std::string name = kernel.impl_info_str();
     return name.find("ref") == std::string::npos && name.find("gemm") == std::string::npos;
@@ -141,7 +143,7 @@ class OnednnConv {
     epilogue_.AddArguments(OperandDescs(kernel.dst_desc()), begins, piece);
     return piece;
   }
-  // Of the epilogue, beside an output as this one describes it.
+  // Returns the descriptors of the epilogue's operands for an output with descriptor `y`.
   std::vector<Desc> OperandDescs(const Desc& y) const {
     std::vector<Desc> descs;
     for (const OnednnOperand operand : operands_) {
@@ -151,7 +153,7 @@ class OnednnConv {
     }
     return descs;
   }
-  // Elements of the blocks along the first axis.
+  // Returns the elements of a block along the first axis.
   static int64_t AxisBlock(const Desc& desc) {
     const Dims blocks = desc.get_inner_blks(), axes = desc.get_inner_idxs();
     int64_t block = 1;
@@ -159,8 +161,8 @@ class OnednnConv {
       if (axes[i] == 0) block *= blocks[i];
     return block;
   }
-  // Output channels that are cut off together: four blocks where there are enough of them, as
-  // kernels compute up to four at once. 0: none.
+  // Returns the number of output channels to keep together in a cut: four blocks if there are
+  // enough, because kernels compute up to four blocks at once. 0: the convolution cannot be cut.
   int64_t CutUnit(const Desc& w, int64_t y_block) const {
     if (y_block == 0) return 0;
     const int64_t block = (std::max)(y_block, AxisBlock(w));
@@ -175,7 +177,7 @@ class OnednnConv {
   static int64_t PaddedChannels(const Dims& extents, int64_t block) {
     return block ? (extents[1] + block - 1) / block * block : extents[1];
   }
-  // Elements of images.
+  // Returns the number of elements of images, with the pads of the last block.
   static int64_t Padded(const Dims& extents, int64_t block) {
     int64_t elements = extents[0] * PaddedChannels(extents, block);
     for (size_t i = 2; i < extents.size(); ++i) elements *= extents[i];
@@ -194,9 +196,10 @@ class OnednnConv {
   std::vector<OnednnOperand> operands_;  // of the epilogue
 };
 
-// Blocks of channels to begin a chain with. With AVX-512 the kernels for blocks of 16 are no faster
-// on processors that have half as wide units (Zen 4: 109 GFLOP/s with 8, 106 with 16), and lose
-// by padding to 16 (24 channels: 104 against 64), so they are for wide networks alone.
+// Returns the block of channels with which to begin a chain. With AVX-512 the kernels for blocks of
+// 16 are no faster on CPUs whose vector units are half as wide (Zen 4: 109 GFLOP/s with 8, 106 with
+// 16). Padding to 16 makes them slower (24 channels: 104 against 64). So only wide networks get
+// blocks of 16.
 inline int64_t OnednnFirstBlock(int64_t channels, int64_t outputs, bool takes_standard) {
   static const bool has_avx512 = OnednnHas(dnnl::cpu_isa::avx512_core);
   constexpr int64_t kWide = 32;
@@ -205,7 +208,8 @@ inline int64_t OnednnFirstBlock(int64_t channels, int64_t outputs, bool takes_st
 
 }  // namespace detail
 
-// Of Conv, and of FusedConv, which plans make of it and the nodes behind it.
+// The kernel of Conv and of FusedConv. Plans make a FusedConv from a Conv and the nodes that follow
+// it.
 class ConvOnednnOp final : public ConvOpBase {
  public:
   using ConvOpBase::ConvOpBase;
@@ -228,7 +232,7 @@ class ConvOnednnOp final : public ConvOpBase {
     std::vector<KernelConfig> configs;
     std::string why = "its weights are not constant, and would be converted in every run";
     if (query.inputs[1].constant) why = ProposeBlocked(query, conv, x, y, groups, configs);
-    // Other backends have the plain loops alone for bfloat16.
+    // For bfloat16 other backends have only plain loops.
     if ((conv.is_pointwise() || type == detail::OnednnType::bf16) &&
         query.inputs[0].layout.is_standard())
       ProposeStandard(query, conv, configs);
@@ -240,7 +244,7 @@ class ConvOnednnOp final : public ConvOpBase {
     int operand = -1;
     const auto step = detail::OnednnEpilogue::StepOf(query, operand);
     if (!step || !detail::OnednnEpilogue::KeepsOutput(query)) return {};
-    // There its kernels make 0 of a NaN.
+    // In the standard layout oneDNN's Sigmoid turns a NaN into 0.
     if (step->name == "Sigmoid" && query.config.output_layout(0).is_standard()) return {};
     const Shape y = query.next.outputs[0].shape.ToShape();
     std::optional<Layout> layout = Layout();
@@ -256,7 +260,7 @@ class ConvOnednnOp final : public ConvOpBase {
     }
     FusedNode made =
         detail::OnednnEpilogue::Extended(query, kFused, kFirstOperand, *step, operand, *layout);
-    // Whether oneDNN has a kernel of these layouts with these steps.
+    // Check that oneDNN has a kernel for these layouts with these steps.
     std::vector<Shape> operands;
     const size_t first = query.node.def.type() == kFused ? kFirstOperand : query.node.inputs.size();
     for (size_t i = first; i < query.node.inputs.size(); ++i)
@@ -321,7 +325,7 @@ class ConvOnednnOp final : public ConvOpBase {
     return layout.is_standard() ? conv.StandardWeights()
                                 : detail::OnednnDescriptorOf(layout).desc();
   }
-  // In blocks of channels; says why not where it proposes nothing.
+  // Proposes a configuration in blocks of channels. Returns the reason if it proposes none.
   static std::string ProposeBlocked(const KernelQuery& query, const detail::OnednnConv& conv,
                                     const Shape& x, const Shape& y, int64_t groups,
                                     std::vector<KernelConfig>& configs) {
@@ -329,7 +333,7 @@ class ConvOnednnOp final : public ConvOpBase {
     const int64_t given = detail::OnednnBlockOf(query.inputs[0].layout);
     const bool takes_standard = given == 0 && groups == 1 && x[1] <= kFewChannels;
     const bool is_narrow = conv.type() == detail::OnednnType::bf16;
-    // oneDNN's kernels of bfloat16 are for blocks of 16; of groups it has no others.
+    // oneDNN's kernels for bfloat16 need blocks of 16; for groups it has no other kernels.
     const int64_t block = given       ? given
                           : is_narrow ? 16
                                       : detail::OnednnFirstBlock(x[1], y[1], takes_standard);
@@ -354,6 +358,7 @@ class ConvOnednnOp final : public ConvOpBase {
       return StrCat("oneDNN has no kernel for it: ", error.what());
     }
   }
+  // Proposes a configuration in the standard layout, if oneDNN has a fast kernel for it.
   static void ProposeStandard(const KernelQuery& query, const detail::OnednnConv& conv,
                               std::vector<KernelConfig>& configs) {
     if (conv.type() == detail::OnednnType::f32 && conv.flops() < detail::kOnednnLeastFlops &&
@@ -367,10 +372,11 @@ class ConvOnednnOp final : public ConvOpBase {
     }
   }
 
-  // Below, a conversion of a lone convolution takes longer than what its kernel saves.
+  // Operations for each element below which the conversions of a single convolution cost more than
+  // its kernel saves.
   static constexpr double kLeastIntensity = 100;
   const detail::OnednnEpilogue epilogue_{def(), kFirstOperand};
-  std::vector<const void*> pointers_;  // of a run
+  std::vector<const void*> pointers_;  // the arguments of a run
   detail::OnednnPrimitive primitive_;
 };
 

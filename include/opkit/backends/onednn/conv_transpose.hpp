@@ -1,4 +1,4 @@
-// ConvTranspose of float32 with constant weights for the "onednn" backend, of images in blocks of
+// ConvTranspose of float32 for the "onednn" backend, for constant weights and images in blocks of
 // channels.
 #ifndef OPKIT_BACKENDS_ONEDNN_CONV_TRANSPOSE_HPP_
 #define OPKIT_BACKENDS_ONEDNN_CONV_TRANSPOSE_HPP_
@@ -10,8 +10,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A transposed convolution of known shapes, as oneDNN describes it: what is oneDNN's source is X,
-// and weights have the output's channels first.
+// A transposed convolution of known shapes, in the terms of oneDNN: X is the source, and weights
+// have the output channels first.
 class OnednnConvTranspose {
  public:
   using Dims = dnnl::memory::dims;
@@ -49,7 +49,7 @@ class OnednnConvTranspose {
   Desc AnyWeights() const {
     return {w_, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
   }
-  // Errors: dnnl::error where oneDNN has no kernel.
+  // Returns oneDNN's kernel. Throws dnnl::error if oneDNN has none.
   Kernel Make(int64_t block, const Desc& w) const {
     const auto kind = dnnl::prop_kind::forward_inference;
     const auto direct = dnnl::algorithm::deconvolution_direct;
@@ -61,7 +61,7 @@ class OnednnConvTranspose {
     return Kernel(OnednnEngine(), kind, direct, x, w, RowMajorDesc({y_[1]}), y, strides_,
                   dilations_, begin_, end_, attributes);
   }
-  // Its pieces for so many threads: of the batch, the images lying behind each other.
+  // Cuts the batch into pieces of whole images for `threads` threads.
   std::vector<OnednnPiece> Cut(int threads, int64_t block, const Desc& w) const {
     const int64_t parts = OnednnPieces(flops_, threads, x_[0]);
     std::vector<OnednnPiece> pieces;
@@ -82,7 +82,7 @@ class OnednnConvTranspose {
   }
 
  private:
-  // Floats of one image.
+  // Returns the floats of one image, with the pads of the last block.
   static int64_t Image(const Dims& extents, int64_t block) {
     int64_t floats = (extents[1] + block - 1) / block * block;
     for (size_t i = 2; i < extents.size(); ++i) floats *= extents[i];

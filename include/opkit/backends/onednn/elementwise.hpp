@@ -1,5 +1,5 @@
-// Activations, and arithmetic of images with images, numbers and one number a channel, in blocks of
-// channels, for the "onednn" backend.
+// Activations and arithmetic in blocks of channels for the "onednn" backend. The operands of
+// arithmetic are images, numbers, or one number for each channel.
 #ifndef OPKIT_BACKENDS_ONEDNN_ELEMENTWISE_HPP_
 #define OPKIT_BACKENDS_ONEDNN_ELEMENTWISE_HPP_
 
@@ -12,8 +12,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The base of what makes an element of each element, the limits of Clip aside: it keeps the layout
-// that its input comes in, where that is in blocks.
+// The base of the operators of one input (and of Clip, whose limits it ignores). Runs in the layout
+// of input 0, if that is in blocks of channels.
 class UnaryInBlocks : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -24,7 +24,8 @@ class UnaryInBlocks : public StandardOperator {
   }
 };
 
-// Relu, HardSigmoid and others: y = Function(x, attributes), by the functions of the plain kernels.
+// Relu, HardSigmoid and others: computes y = Function(x, attributes), with the functions of the
+// reference kernels. kKeepsZero: Function(0) is 0, so that pads stay 0.
 template <class Function, bool kKeepsZero>
 class ActivationInBlocks : public UnaryInBlocks {
  public:
@@ -61,7 +62,7 @@ class ActivationInBlocks : public UnaryInBlocks {
   float attributes_[2] = {};
 };
 
-// Sigmoid and Tanh: oneDNN has vectors of them.
+// Sigmoid and Tanh, for which oneDNN has vector code.
 template <dnnl::algorithm kAlgorithm>
 class SmoothInBlocks : public UnaryInBlocks {
  public:
@@ -73,7 +74,7 @@ class SmoothInBlocks : public UnaryInBlocks {
     const OnednnBlocks blocks(x.shape(), RequireOnednnBlocks(*this, x.layout()));
     Tensor* y = InferredOutput(0);
     primitive_.Run(*this, inference().version(), {x.raw_data(), y->raw_data()}, [&](int threads) {
-      constexpr double kFlops = 12;  // an element
+      constexpr double kFlops = 12;  // for each element
       const int64_t parts =
           OnednnPieces(kFlops * static_cast<double>(blocks.floats()), threads, blocks.planes());
       std::vector<OnednnPiece> pieces;
@@ -98,8 +99,8 @@ class SmoothInBlocks : public UnaryInBlocks {
   OnednnPrimitive primitive_;
 };
 
-// y = Function(a, b) where one of the two is images in blocks, of the output's shape, and the other
-// one the same, a number, or [N, C, 1, …] or [1, C, 1, …].
+// Computes y = Function(a, b). One operand is images in blocks, of the output's shape. The other is
+// the same, a number, or has the shape [N, C, 1, …] or [1, C, 1, …].
 template <class Function>
 class ArithmeticInBlocks : public StandardOperator {
  public:
@@ -125,7 +126,8 @@ class ArithmeticInBlocks : public StandardOperator {
         throw UnsupportedOperatorFeature(
             StrCat("input ", i, " is ", ToString(shape), " beside ", ToString(y),
                    ", expected images, a number, or a number for each channel"));
-      // Both converted first, a chain would not be left where it should be.
+      // Refuse if a large operand would have to be converted, so that the chain of blocks ends
+      // here.
       if (operand == OnednnOperand::kWhole && OnednnBlockOf(query.inputs[i].layout) != block &&
           !query.inputs[i].constant && OnednnBlockOf(query.inputs[1 - i].layout) == block &&
           y.numel() * 4 > kMostConverted)
@@ -177,6 +179,7 @@ class ArithmeticInBlocks : public StandardOperator {
  private:
   static constexpr int64_t kMostConverted = 16384;  // bytes
 
+  // An operand and how it is broadcast.
   struct Source {
     OnednnOperand operand;
     const float* data;
@@ -197,7 +200,7 @@ class ArithmeticInBlocks : public StandardOperator {
 
 }  // namespace detail
 
-// The limits are read in each run; a chain's are constants of the graph.
+// Clip. Reads the limits in each run; in networks they are usually constants.
 class ClipOnednnOp final : public detail::UnaryInBlocks {
  public:
   using UnaryInBlocks::UnaryInBlocks;

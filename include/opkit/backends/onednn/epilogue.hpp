@@ -1,6 +1,6 @@
-// OnednnEpilogue: what oneDNN does to every element of a convolution or product before it is
-// written: activations, and arithmetic with numbers, channels and tensors. Fuse makes it of the
-// nodes behind a Conv or MatMul, in plans.
+// OnednnEpilogue: the steps that oneDNN applies to every element of a convolution or matrix product
+// before it writes the element: activations, and arithmetic with numbers, channels and tensors. In
+// plans, Fuse builds it from the nodes behind a Conv or MatMul.
 #ifndef OPKIT_BACKENDS_ONEDNN_EPILOGUE_HPP_
 #define OPKIT_BACKENDS_ONEDNN_EPILOGUE_HPP_
 
@@ -15,8 +15,8 @@ namespace detail {
 
 class OnednnEpilogue {
  public:
-  // Names in the attribute "steps" of a fused node. The two numbers of a step are in "alphas" and
-  // "betas"; a step of arithmetic reads the next input behind those of the plain operator.
+  // A step. Its name is in the attribute "steps" of a fused node, its two numbers are in "alphas"
+  // and "betas". A step of arithmetic reads the next input behind the inputs of the plain operator.
   struct Step {
     std::string name;
     float alpha = 0, beta = 0;
@@ -24,7 +24,8 @@ class OnednnEpilogue {
   };
 
   OnednnEpilogue() = default;
-  // Of a fused node, whose operands begin at this input.
+  // Reads the steps of a fused node, whose operands begin at input `first_operand`. Throws
+  // kInvalidArgument if lists and inputs do not fit.
   OnednnEpilogue(const OperatorDef& def, size_t first_operand) : first_operand_(first_operand) {
     const Arguments& args = def.args();
     const auto names = args.Get<std::vector<std::string>>("steps", {});
@@ -39,6 +40,7 @@ class OnednnEpilogue {
       Throw(ErrorCode::kInvalidArgument, def.type(), ": its steps read ", operands_,
             " inputs behind the first ", first_operand, ", and it has ", def.inputs().size());
   }
+  // Adds the attributes of the steps to a schema.
   static void Describe(OpSchema& schema) {
     schema.Arg<std::vector<std::string>>("steps", "what is done to each element, in this order")
         .Arg<std::vector<float>>("alphas", "a number for each step")
@@ -49,9 +51,9 @@ class OnednnEpilogue {
   size_t operands() const { return operands_; }
   size_t first_operand() const { return first_operand_; }
 
-  // The epilogue of `def` with what `query.next` does; nullopt where oneDNN has no such step, or
-  // one of other results than the plain kernel's. `operand` is the next node's other input, where
-  // the step reads it in every run; -1: none.
+  // Returns the step that does the work of `query.next`; nullopt if oneDNN has no such step, or a
+  // step whose results differ from the reference kernel's. Sets `operand` to the next node's other
+  // input, if the step reads one in every run, else to -1.
   static std::optional<Step> StepOf(const FusionQuery& query, int& operand) {
     operand = -1;
     const OperatorDef& def = query.next.def;
@@ -61,7 +63,7 @@ class OnednnEpilogue {
     const auto number = [&](const char* name, float fallback) {
       return def.args().Get<float>(name, fallback);
     };
-    // oneDNN's Clip and HardSigmoid lose a NaN.
+    // No Clip and HardSigmoid: oneDNN's lose a NaN.
     if (op == "Relu" || op == "Sigmoid" || op == "Tanh") return Step{op};
     if (op == "LeakyRelu") {
       const float alpha = number("alpha", 0.01f);
@@ -84,8 +86,8 @@ class OnednnEpilogue {
     operand = static_cast<int>(1 - query.read);
     return Step{is_sum ? "Add" : op};
   }
-  // The node with a step more: of this type, with the outputs of the node that it is made of, and
-  // with the operand, read in this layout, behind all inputs.
+  // Returns `query.node` with one more step, as a node of this type. It has the outputs of
+  // `query.next`. The operand, read in this layout, becomes its last input.
   static FusedNode Extended(const FusionQuery& query, const char* type, size_t first_operand,
                             const Step& step, int operand, const Layout& layout) {
     FusedNode made{query.node.def, query.config};
@@ -108,7 +110,7 @@ class OnednnEpilogue {
   static Layout LayoutIn(const std::vector<Layout>& layouts, size_t i) {
     return i < layouts.size() ? layouts[i] : Layout();
   }
-  // Whether the next node writes what the node does: same dtype, shape and layout.
+  // True if the next node's output has the same dtype, shape and layout as the node's.
   static bool KeepsOutput(const FusionQuery& query) {
     const TensorInfo &y = query.node.outputs[0], &next = query.next.outputs[0];
     return y.shape.is_known() && next.shape.is_known() && y.dtype == next.dtype &&
@@ -116,14 +118,15 @@ class OnednnEpilogue {
            LayoutIn(query.config.output_layouts, 0) ==
                LayoutIn(query.next_config.output_layouts, 0);
   }
-  // The layout in which an operand is read: the output's where it is the whole, otherwise the
-  // standard one; nullopt where it would have to be converted in every run.
+  // Returns the layout in which an operand is read: the output's layout if it has the output's
+  // shape, else the standard layout; nullopt if every run would have to convert it.
   static std::optional<Layout> OperandLayout(const FusionQuery& query, int operand, bool is_whole) {
     const TensorInfo& info = query.next.inputs[Index(operand)];
     const Layout wanted = is_whole ? LayoutIn(query.next_config.output_layouts, 0) : Layout();
     if (info.layout != wanted && !info.constant) return {};
     return wanted;
   }
+  // Appends a step to the attributes of `def`.
   static void Append(const Step& step, OperatorDef& def) {
     const auto append = [&]<class T>(const char* name, T value) {
       auto all = def.args().Get<std::vector<T>>(name, {});
@@ -135,7 +138,8 @@ class OnednnEpilogue {
     append("betas", step.beta);
   }
 
-  // Scratch memory is the toolkit's. `operands` are how oneDNN finds those of the steps.
+  // Returns oneDNN's attributes with these steps. `operands` describes the memory of the steps'
+  // operands. The toolkit provides the scratch memory.
   dnnl::primitive_attr Attributes(const std::vector<dnnl::memory::desc>& operands) const {
     dnnl::primitive_attr attributes = OnednnAttributes();
     if (steps_.empty()) return attributes;
@@ -145,8 +149,8 @@ class OnednnEpilogue {
       if (step.is_binary()) {
         all.append_binary(AlgorithmOf(step.name).first, operands[operand++]);
       } else if (step.name == "Relu") {
-        // x * clip(x * huge, 0, 1), as oneDNN's own makes 0 of a NaN. It makes a NaN of -infinity,
-        // which is an overflow before it.
+        // Relu as x * clip(x * huge, 0, 1), because oneDNN's Relu turns a NaN into 0. This turns
+        // -infinity, the result of an earlier overflow, into a NaN.
         constexpr float kHuge = (std::numeric_limits<float>::max)();
         all.append_eltwise(dnnl::algorithm::eltwise_hardswish, kHuge, 0);
       } else {
@@ -156,7 +160,8 @@ class OnednnEpilogue {
     attributes.set_post_ops(all);
     return attributes;
   }
-  // Adds the operands to the arguments of a piece, which begins at these elements of them.
+  // Adds the operands to the arguments of a piece. `begins` are the elements at which the piece
+  // begins in each operand.
   void AddArguments(const std::vector<dnnl::memory::desc>& operands,
                     const std::vector<int64_t>& begins, OnednnPiece& piece) const {
     size_t operand = 0;
@@ -170,12 +175,13 @@ class OnednnEpilogue {
   }
 
  private:
-  // The element of a tensor that has one, of a dtype that this backend computes.
+  // Returns the element of a tensor with one element of float32 or bfloat16.
   static float NumberOf(const Tensor& tensor) {
     if (tensor.dtype() == DType::kBFloat16) return tensor.ToVector<bfloat16>()[0];
     return tensor.ToVector<float>()[0];
   }
-  // With whether it reads an operand. Error (kInvalidArgument) for an unknown name.
+  // Returns oneDNN's algorithm for a step, and true if the step reads an operand. Throws
+  // kInvalidArgument for an unknown name.
   static std::pair<dnnl::algorithm, bool> AlgorithmOf(std::string_view name) {
     using enum dnnl::algorithm;
     struct Row {

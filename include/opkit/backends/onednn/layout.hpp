@@ -1,5 +1,5 @@
-// The layout "onednn": tensors as a dnnl::memory::desc describes them. Those of images are in
-// blocks of 8 or 16 channels, those of weights as a primitive wants them.
+// The layout "onednn": tensors in the order of a dnnl::memory::desc. Images are in blocks of 8 or
+// 16 channels; weights are in the order that a primitive prefers.
 #ifndef OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_
 #define OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_
 
@@ -13,16 +13,16 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 inline const dnnl::engine& OnednnEngine() {
-  static const auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);  // outlives operators
+  static const auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed
   return *engine;
 }
-// Streams of the CPU run what they are given in the caller's thread.
+// Returns this thread's stream. A stream of the CPU runs primitives on the calling thread.
 inline dnnl::stream& OnednnStream() {
   thread_local dnnl::stream stream(OnednnEngine());
   return stream;
 }
 
-// Elements in row-major order.
+// Returns the descriptor of a tensor in row-major order.
 inline dnnl::memory::desc RowMajorDesc(const dnnl::memory::dims& extents,
                                        OnednnType type = OnednnType::f32) {
   dnnl::memory::dims strides(extents.size(), 1);
@@ -33,12 +33,14 @@ inline dnnl::memory::dims OnednnDims(const Shape& shape) {
   return {shape.data(), shape.data() + shape.rank()};
 }
 
+// The descriptor of a layout "onednn": oneDNN's descriptor, and how its elements map to the
+// standard layout.
 class OnednnDescriptor final : public LayoutDescriptor {
  public:
-  // `standard` describes the same elements in the standard layout: its axes may be cut (weights of
-  // groups) or exchanged (a transposed matrix). `block`: of images' channels; 0 for others.
-  // `parts`: what is described is made of equal parts of the standard layout's elements, in this
-  // order (the gates of recurrent weights); empty: in theirs.
+  // `standard` describes the same elements in the standard layout; its axes may be cut (weights of
+  // groups) or exchanged (a transposed matrix). `block` is the block of channels of images, 0 for
+  // other tensors. `parts`: the standard layout's elements are divided into equal parts, which
+  // `desc` has in this order (the gates of recurrent weights); empty: in the same order.
   OnednnDescriptor(dnnl::memory::desc desc, dnnl::memory::desc standard, int64_t block,
                    std::vector<int64_t> parts = {})
       : desc_(std::move(desc)),
@@ -54,11 +56,12 @@ class OnednnDescriptor final : public LayoutDescriptor {
   const std::vector<int64_t>& parts() const { return parts_; }
 
   bool Equals(const LayoutDescriptor& other) const override {
-    const auto& that = static_cast<const OnednnDescriptor&>(other);  // of the same layout
+    const auto& that = static_cast<const OnednnDescriptor&>(other);  // has the same layout id
     return desc_ == that.desc_ && standard_ == that.standard_ && parts_ == that.parts_;
   }
-  // As oneDNN writes it: axes from the outermost on, those that are cut into blocks in capitals,
-  // and the blocks, such as aBcd8b; "packed" where that is known to oneDNN alone.
+  // Returns oneDNN's name of the format, such as aBcd8b: axes from the outermost on, axes that are
+  // cut into blocks in capitals, then the blocks. Returns "packed" for formats that only oneDNN
+  // knows.
   std::string Describe() const override {
     if (desc_.get_format_kind() != dnnl::memory::format_kind::blocked) return "packed";
     const auto extents = desc_.get_dims(), strides = desc_.get_strides(),
@@ -75,7 +78,8 @@ class OnednnDescriptor final : public LayoutDescriptor {
       axes += StrCat(blocks[i], std::string(1, static_cast<char>('a' + cut[i])));
     return axes;
   }
-  // Error (kInvalidArgument) for a shape of another size than the one that is described.
+  // Returns the bytes of the tensor. Throws kInvalidArgument for a shape with another number of
+  // elements than the descriptor.
   int64_t Bytes(const Shape& shape, DType) const override {
     if (shape.numel() != elements_) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "layout onednn ", Describe(), " of ", elements_,
@@ -91,7 +95,8 @@ class OnednnDescriptor final : public LayoutDescriptor {
   std::vector<int64_t> parts_;
 };
 
-// Reorders that a thread has made; a plan converts between few descriptors again and again.
+// A cache of the reorder primitives that this thread has made. A plan converts between few
+// descriptors again and again.
 class OnednnReorders {
  public:
   static void Run(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to,
@@ -130,7 +135,7 @@ inline void OnednnConvert(const Tensor& from, Tensor& to);
 
 inline LayoutId OnednnLayoutId() {
   static const LayoutId id = [] {
-    constexpr double kNsPerByte = 0.1;  // measured: 10 GB/s of reads and writes, one thread
+    constexpr double kNsPerByte = 0.1;  // measured: one thread reads and writes 10 GB/s
     const LayoutId made = RegisterLayout({.name = "onednn",
                                           .to_standard = &OnednnConvert,
                                           .from_standard = &OnednnConvert,
@@ -142,7 +147,7 @@ inline LayoutId OnednnLayoutId() {
   return id;
 }
 
-// The layout of a desc; standard where it is the standard order.
+// Returns the layout for a descriptor; the standard layout if `desc` equals `standard`.
 inline Layout OnednnLayout(const dnnl::memory::desc& desc, const dnnl::memory::desc& standard) {
   if (desc == standard) return {};
   return {OnednnLayoutId(), MakeIntrusive<const OnednnDescriptor>(desc, standard, 0)};
@@ -154,7 +159,7 @@ inline dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& extents, int64_t
                                       {Tag::nCw16c, Tag::nCw16c, Tag::nChw16c, Tag::nCdhw16c}};
   return {extents, type, kTags[block == 16][extents.size() - 2]};
 }
-// Images [N, C, D1, ..., Dn], n from 1 to 3, in blocks of channels.
+// Returns the layout of images [N, C, D1, ..., Dn], n from 1 to 3, in blocks of channels.
 inline Layout OnednnBlocked(const Shape& shape, int64_t block, OnednnType type = OnednnType::f32) {
   const dnnl::memory::dims extents = OnednnDims(shape);
   return {OnednnLayoutId(),
@@ -162,15 +167,15 @@ inline Layout OnednnBlocked(const Shape& shape, int64_t block, OnednnType type =
                                                 RowMajorDesc(extents, type), block)};
 }
 inline bool CanBlock(const Shape& shape) { return shape.rank() >= 3 && shape.rank() <= 5; }
-// The block of channels of images in the layout; 0 for any other layout.
+// Returns the block of channels of a layout of images; 0 for any other layout.
 inline int64_t OnednnBlockOf(const Layout& layout) {
   return layout.id == OnednnLayoutId() ? OnednnDescriptorOf(layout).block() : 0;
 }
 
-// Images between the standard layout and blocks, which begin at the same channels in both: cut by
-// blocks of channels for the threads.
+// Converts images between the standard layout and blocks of channels. The work is cut by images and
+// blocks of channels for the threads; a block begins at the same channel in both layouts.
 inline void OnednnConvertImages(const Tensor& from, Tensor& to, int64_t block) {
-  constexpr int64_t kLeastElements = 16384;  // for a thread
+  constexpr int64_t kLeastElements = 16384;  // for one thread
   const Shape& shape = from.shape();
   const int64_t pixels = shape.NumelBetween(2, shape.rank());
   const int64_t blocks = (shape[1] + block - 1) / block;
@@ -201,7 +206,8 @@ inline void OnednnConvertImages(const Tensor& from, Tensor& to, int64_t block) {
     }
   });
 }
-// Equal parts, part i of the target being part order[i] of the source, or the other way around.
+// Copies equal parts: part i of the target is part order[i] of the source, or the inverse with
+// `back`.
 inline void CopyParts(const float* source, float* target, int64_t floats,
                       const std::vector<int64_t>& order, bool back) {
   const int64_t size = floats / static_cast<int64_t>(order.size());
@@ -210,11 +216,13 @@ inline void CopyParts(const float* source, float* target, int64_t floats,
     std::copy_n(source + (back ? to : from), size, target + (back ? from : to));
   }
 }
+// Converts a tensor to or from the layout "onednn", or between two of its descriptors. Throws
+// kUnsupported for types other than float32 and bfloat16, or if oneDNN cannot convert.
 inline void OnednnConvert(const Tensor& from, Tensor& to) {
   if (from.dtype() != DType::kFloat32 && from.dtype() != DType::kBFloat16)
     Throw(ErrorCode::kUnsupported, "the layout onednn is for float32 and bfloat16, not for ", from);
   const int64_t block = OnednnBlockOf(from.layout().is_standard() ? to.layout() : from.layout());
-  // Where both are of the layout each has its descriptor.
+  // If both tensors have the layout "onednn", each has its own descriptor.
   const Layout& described = to.layout().is_standard() ? from.layout() : to.layout();
   if (OnednnDescriptorOf(described).desc().get_data_type() != OnednnTypeOf(from.dtype()))
     Throw(ErrorCode::kUnsupported, ToString(described), " does not describe ", from);
@@ -239,7 +247,7 @@ inline void OnednnConvert(const Tensor& from, Tensor& to) {
       OnednnReorders::Run(desc_of(from), source, desc_of(to), ordered.data());
       CopyParts(ordered.data(), target, from.numel(), parts, true);
     } else {
-      OnednnReorders::Run(desc_of(from), source, desc_of(to), target);  // of one order
+      OnednnReorders::Run(desc_of(from), source, desc_of(to), target);  // parts in equal order
     }
   } catch (const dnnl::error& error) {
     Throw(ErrorCode::kUnsupported, "oneDNN cannot convert ", from, " to ", ToString(to.layout()),

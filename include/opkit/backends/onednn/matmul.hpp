@@ -1,5 +1,5 @@
-// MatMul and Gemm of float32 and bfloat16 by constant matrices for the "onednn" backend: the plan
-// packs these once, and computes what follows with them.
+// MatMul and Gemm of float32 and bfloat16 for the "onednn" backend. The plan packs a constant right
+// factor once and fuses the elementwise nodes that follow (FusedMatMul).
 #ifndef OPKIT_BACKENDS_ONEDNN_MATMUL_HPP_
 #define OPKIT_BACKENDS_ONEDNN_MATMUL_HPP_
 
@@ -10,13 +10,14 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Y = X W + B with X [m, k], W [k, n] or, with `transposed`, stored as [n, k], and B [n].
+// The product Y = X W + B with X [m, k], W [k, n] (stored as [n, k] with `transposed`) and B [n].
+// Makes oneDNN's primitives.
 struct OnednnProduct {
   int64_t m, n, k;
   OnednnType type;
   bool transposed, has_bias;
   OnednnEpilogue epilogue = {};
-  std::vector<OnednnOperand> operands = {};  // of the epilogue
+  std::vector<OnednnOperand> operands = {};  // operands of the epilogue
 
   using Desc = dnnl::memory::desc;
   using Kernel = dnnl::matmul::primitive_desc;
@@ -27,7 +28,7 @@ struct OnednnProduct {
     return {{k, n}, type, strides};
   }
   Desc AnyWeights() const { return {{k, n}, type, dnnl::memory::format_tag::any}; }
-  // Errors: dnnl::error where oneDNN has no kernel.
+  // Returns oneDNN's kernel for weights of this format. Throws dnnl::error if oneDNN has none.
   Kernel Make(const Desc& w) const {
     const Desc x = RowMajorDesc({m, k}, type), y = RowMajorDesc({m, n}, type);
     const dnnl::primitive_attr attributes = epilogue.Attributes(OperandDescs());
@@ -42,7 +43,7 @@ struct OnednnProduct {
           type));
     return descs;
   }
-  // How an operand is spread over an output [..., n].
+  // Returns how an operand is broadcast to an output [..., n].
   static OnednnOperand OperandOf(const Shape& shape, const Shape& y) {
     if (shape == y) return OnednnOperand::kWhole;
     if (shape.numel() == 1) return OnednnOperand::kNumber;
@@ -50,7 +51,7 @@ struct OnednnProduct {
                         shape.dim(-1) == y.dim(-1) && shape.numel() == y.dim(-1);
     return is_row ? OnednnOperand::kChannels : OnednnOperand::kOther;
   }
-  // Its pieces for so many threads, by rows of X.
+  // Cuts the product by rows of X into pieces for `threads` threads.
   std::vector<OnednnPiece> Cut(int threads, const Desc& w) const {
     constexpr int64_t kLeastRows = 16;
     const double flops =
@@ -76,10 +77,11 @@ struct OnednnProduct {
     }
     return pieces;
   }
-  // Proposes packed weights for a node with these constants as input 1.
+  // Proposes a configuration: with packed weights if input 1 is constant, for bfloat16 also
+  // without. Throws UnsupportedOperatorFeature if other backends are as fast.
   std::vector<KernelConfig> Propose(const KernelQuery& query) const {
-    constexpr int64_t kLeastRows = 4;  // below, weights are read once, however they are packed
-    const bool has_rivals = type == OnednnType::f32;  // of bfloat16 others have plain loops alone
+    constexpr int64_t kLeastRows = 4;                 // with fewer rows, packing does not pay
+    const bool has_rivals = type == OnednnType::f32;  // for bfloat16 others have only plain loops
     const bool packs = query.inputs[1].constant;
     if (!packs && has_rivals)
       throw UnsupportedOperatorFeature(
@@ -108,14 +110,16 @@ struct OnednnProduct {
   }
 };
 
-// Y = A B + C with what plans found behind it: a MatMul or a Gemm. Reads A, B, which is [n, k] with
-// `transB`, a row C or none, and what the steps read.
+// A MatMul or Gemm with the nodes that plans fuse behind it: Y = A B + C, then the steps of an
+// epilogue. Its inputs are A, B ([n, k] with `transB`), an optional row C, and the operands of the
+// steps.
 class FusedMatMul {
  public:
   static constexpr const char* kType = "FusedMatMul";
   static constexpr size_t kFirstOperand = 3;
 
-  // `node` is the query's node as a FusedMatMul.
+  // Fuses the next node of `asked`. `node` is the query's node, converted to a FusedMatMul. Returns
+  // nullopt if oneDNN cannot compute both in one pass.
   static std::optional<FusedNode> Fuse(const FusionQuery& asked, const OperatorDef& node) {
     const FusionQuery query{{node, asked.node.inputs, asked.node.outputs},
                             asked.config,
@@ -192,7 +196,7 @@ inline void InferFusedMatMul(InferenceContext& c) {
 
 }  // namespace detail
 
-// The rows of a batch are those of one product.
+// Computes all rows of a batch as one product.
 class MatMulOnednnOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -251,7 +255,7 @@ class GemmOnednnOp final : public GemmOpBase {
                      args.Get<int64_t>("transA", 0) != 0, args.Get<int64_t>("transB", 0) != 0)
         .Propose(query);
   }
-  // Propose has refused what FusedMatMul does not have.
+  // Copies transB only, because Propose refuses the other attributes of Gemm.
   static std::optional<FusedNode> Fuse(const FusionQuery& query) {
     const OperatorDef& def = query.node.def;
     OperatorDef node(detail::FusedMatMul::kType, def.inputs(), def.outputs(),
@@ -324,7 +328,7 @@ class FusedMatMulOnednnOp final : public StandardOperator {
 
  private:
   const detail::OnednnEpilogue epilogue_{def(), detail::FusedMatMul::kFirstOperand};
-  std::vector<const void*> pointers_;  // of a run
+  std::vector<const void*> pointers_;  // the arguments of a run
   detail::OnednnPrimitive primitive_;
 };
 

@@ -1,5 +1,5 @@
-// BatchNormalization of images in blocks of channels for the "onednn" backend: a product and a sum
-// for each channel, and in plans the Relu behind it.
+// BatchNormalization of images in blocks of channels for the "onednn" backend: one multiplication
+// and one addition for each element. In plans it takes in a Relu behind it.
 #ifndef OPKIT_BACKENDS_ONEDNN_NORMALIZATION_HPP_
 #define OPKIT_BACKENDS_ONEDNN_NORMALIZATION_HPP_
 
@@ -9,7 +9,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Of BatchNormalization, and of FusedBatchNormalization, which plans make of it and a Relu.
+// The kernel of BatchNormalization and of FusedBatchNormalization, which plans make from a
+// BatchNormalization and a Relu.
 class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
  public:
   using BatchNormalizationOpBase::BatchNormalizationOpBase;
@@ -54,7 +55,7 @@ class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
       if (has_relu_)
         detail::ForEachPatterned(from, y + at + begin, end - begin, [&](float x, int64_t k) {
           const float value = x * factors[k] + addends[k];
-          return value < 0 ? 0 : value;  // a NaN stays
+          return value < 0 ? 0 : value;  // a NaN stays a NaN
         });
       else
         detail::ForEachPatterned(from, y + at + begin, end - begin,
@@ -66,7 +67,8 @@ class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
  private:
   static constexpr const char* kFused = "FusedBatchNormalization";
 
-  // Y = X * factor + addend; both are 0 in pads. As many operations as one pixel takes.
+  // Computes the numbers of Y = X * factor + addend for each channel; both are 0 in pads. Costs
+  // about as much as one pixel.
   void FindFactors(const detail::OnednnBlocks& blocks) {
     const auto size = detail::Index(blocks.blocks() * blocks.block);
     factors_.assign(size, 0);

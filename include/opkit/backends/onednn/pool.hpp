@@ -1,5 +1,5 @@
-// MaxPool, AveragePool and GlobalAveragePool of images in blocks of channels for the "onednn"
-// backend.
+// MaxPool, AveragePool and GlobalAveragePool for the "onednn" backend, of images in blocks of
+// channels.
 #ifndef OPKIT_BACKENDS_ONEDNN_POOL_HPP_
 #define OPKIT_BACKENDS_ONEDNN_POOL_HPP_
 
@@ -10,18 +10,18 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The windows of a pool as oneDNN describes them.
+// The windows of a pool in the terms of oneDNN.
 struct OnednnWindows {
   dnnl::memory::dims kernel, strides, dilations, begin, end;
 
-  // Throws UnsupportedOperatorFeature for windows that oneDNN does not have.
+  // Throws UnsupportedOperatorFeature for windows that oneDNN does not support.
   explicit OnednnWindows(const WindowAxes& axes) {
     for (const WindowAxis& axis : axes) {
       kernel.push_back(axis.kernel);
       strides.push_back(axis.stride);
       dilations.push_back(axis.dilation - 1);
       begin.push_back(axis.pad_begin);
-      // With ceil_mode the last window may reach past the pads: oneDNN takes it for a larger pad.
+      // With ceil_mode the last window may reach past the pads: for oneDNN that is a larger pad.
       end.push_back((axis.output - 1) * axis.stride + axis.extent() - axis.input - axis.pad_begin);
       if (axis.pad_begin >= axis.extent() || end.back() >= axis.extent())
         throw UnsupportedOperatorFeature("oneDNN has no windows of pads alone");
@@ -29,6 +29,7 @@ struct OnednnWindows {
   }
 };
 
+// The base of the pools with windows.
 class PoolInBlocks : public PoolOpBase {
  public:
   using PoolOpBase::PoolOpBase;
@@ -40,7 +41,8 @@ class PoolInBlocks : public PoolOpBase {
   bool RunPool(dnnl::algorithm algorithm, const WindowAxes& axes) {
     const Tensor& x = Input(0);
     Tensor* y = InferredOutput(0);
-    // Blocks of channels are as good as images, and lie behind each other.
+    // A piece may be any blocks of channels: for oneDNN each block counts as an image, and blocks
+    // are contiguous.
     const OnednnBlocks in(x.shape(), OnednnBlockOf(x.layout()));
     const OnednnBlocks out(y->shape(), in.block);
     primitive_.Run(*this, inference().version(), {x.raw_data(), y->raw_data()}, [&](int threads) {
@@ -75,7 +77,7 @@ class PoolInBlocks : public PoolOpBase {
 
 }  // namespace detail
 
-// Not oneDNN's, which loses a NaN.
+// MaxPool by a loop of its own, because oneDNN's MaxPool loses a NaN.
 class MaxPoolOnednnOp final : public detail::PoolInBlocks {
  public:
   using PoolInBlocks::PoolInBlocks;
@@ -97,7 +99,7 @@ class MaxPoolOnednnOp final : public detail::PoolInBlocks {
  private:
   template <int kBlock>
   bool Run() {
-    // A compiler makes no vectors of this choice by itself.
+    // Compilers do not vectorize the selection below by themselves.
     using Lanes = float __attribute__((vector_size(32)));
     constexpr int kLanes = 8;
     const Tensor& image = Input(0);
@@ -158,7 +160,8 @@ class AveragePoolOnednnOp final : public detail::PoolInBlocks {
   }
 };
 
-// Sums blocks of pixels in float and these sums in double, so that large images lose nothing.
+// Sums blocks of pixels in float and the sums of blocks in double, so that large images lose no
+// precision.
 class GlobalAveragePoolOnednnOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;

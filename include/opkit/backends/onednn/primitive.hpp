@@ -1,5 +1,6 @@
-// OnednnPrimitive: primitives of oneDNN with the memories of their arguments, made once for the
-// shapes of an operator and run many times, one for each piece that its work is cut into.
+// OnednnPrimitive: the oneDNN primitives of an operator, one for each piece of its work, with the
+// memory objects of their arguments. They are made once for the shapes of the operator and run many
+// times. Used by all kernels of the "onednn" backend that call oneDNN.
 #ifndef OPKIT_BACKENDS_ONEDNN_PRIMITIVE_HPP_
 #define OPKIT_BACKENDS_ONEDNN_PRIMITIVE_HPP_
 
@@ -12,7 +13,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A part of an operator's work: what a primitive is made of, and where its arguments begin.
+// A part of an operator's work: a primitive and where its arguments begin.
 struct OnednnPiece {
   struct Argument {
     int kind;  // DNNL_ARG_SRC and others
@@ -20,16 +21,16 @@ struct OnednnPiece {
     int64_t at = 0;  // elements from the beginning of the tensor
   };
   dnnl::primitive primitive;
-  std::vector<Argument> arguments;  // in the order of the pointers that Run gets
+  std::vector<Argument> arguments;  // in the order of Run's pointers
   dnnl::memory::desc scratchpad;
 };
 
-// Not thread-safe, as the operator that has it is not.
+// Runs pieces on the threads of the current pool. Not thread-safe, like the operator that owns it.
 class OnednnPrimitive {
  public:
-  // Runs on these pointers, of which null ones are arguments that are left out. `make` makes the
-  // pieces for a number of threads, where there are none for `version`. `op` lends its scratch
-  // memory. Errors: what oneDNN refuses is an UnsupportedOperatorFeature.
+  // Runs the primitives on these pointers; null pointers are arguments that the node leaves out.
+  // Calls make(threads) for the pieces if `version` or the number of threads has changed. Uses
+  // scratch memory of `op`. Throws UnsupportedOperatorFeature if oneDNN has no kernel.
   template <class Make>
   void Run(OperatorBase& op, uint64_t version, std::initializer_list<const void*> pointers,
            Make make) {
@@ -56,6 +57,7 @@ class OnednnPrimitive {
   }
 
  private:
+  // A primitive with the memory objects of its arguments.
   struct Piece {
     dnnl::primitive primitive;
     std::vector<dnnl::memory> memories;
@@ -64,6 +66,7 @@ class OnednnPrimitive {
     int64_t scratch_at = -1;
   };
 
+  // Replaces the pieces and plans their scratch memory.
   void Take(std::vector<OnednnPiece> made) {
     pieces_.clear();
     scratch_bytes_ = 0;
@@ -96,7 +99,7 @@ class OnednnPrimitive {
       piece.memories[i++].set_data_handle(first);
     }
     if (piece.scratch_at >= 0) piece.memories[i].set_data_handle(scratch + piece.scratch_at);
-    // Not execute(), which builds a map of the arguments.
+    // Not dnnl::primitive::execute(), which builds a map of the arguments in each call.
     dnnl::error::wrap_c_api(
         dnnl_primitive_execute(piece.primitive.get(), OnednnStream().get(),
                                static_cast<int>(piece.arguments.size()), piece.arguments.data()),
@@ -105,20 +108,21 @@ class OnednnPrimitive {
 
   std::vector<Piece> pieces_;
   int64_t scratch_bytes_ = 0;
-  uint64_t version_ = 0;  // what the pieces were made for
+  uint64_t version_ = 0;  // for which the pieces were made
   int threads_ = 0;
 };
 
-// Scratch memory is the toolkit's, whose plans share it among operators.
+// Returns attributes for primitives whose scratch memory the toolkit provides, because plans share
+// scratch memory among operators.
 inline dnnl::primitive_attr OnednnAttributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
 }
 
-// The number of pieces for a number of operations on so many threads, at most `most`.
+// Returns the number of pieces for `flops` operations on `threads` threads, from 1 to `most`.
 inline int64_t OnednnPieces(double flops, int threads, int64_t most) {
-  constexpr double kPieceFlops = 2.5e5;  // some 2 us; another thread begins within one
+  constexpr double kPieceFlops = 2.5e5;  // about 2 us; waking another thread takes less than 1 us
   const auto worthwhile = static_cast<int64_t>(flops / kPieceFlops);
   return (std::max)(int64_t{1}, (std::min)({int64_t{threads}, worthwhile, most}));
 }

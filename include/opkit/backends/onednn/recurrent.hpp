@@ -1,5 +1,5 @@
-// LSTM and GRU of float32 with constant weights for the "onednn" backend: one direction, the usual
-// activations. The plan packs the weights once, in oneDNN's order of the gates.
+// LSTM and GRU of float32 for the "onednn" backend, with constant weights, one direction and the
+// default activations. The plan packs the weights once, in oneDNN's order of the gates.
 #ifndef OPKIT_BACKENDS_ONEDNN_RECURRENT_HPP_
 #define OPKIT_BACKENDS_ONEDNN_RECURRENT_HPP_
 
@@ -9,15 +9,16 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Where oneDNN's gates are among those of the operator: input, forget, cell, output among input,
-// output, forget, cell; GRU's order is the operator's.
+// Returns, for each gate of oneDNN, its index among the gates of ONNX. For LSTM oneDNN's order is
+// input, forget, cell, output; ONNX's order is input, output, forget, cell. For GRU both are the
+// same.
 template <class Layer>
 std::vector<int64_t> OnednnGates() {
   if constexpr (Layer::kHasCell) return {0, 2, 3, 1};
   return {0, 1, 2};
 }
 
-// A layer of known extents, as oneDNN describes it.
+// A layer of known extents, in the terms of oneDNN. Makes its primitives.
 template <class Layer>
 struct OnednnRecurrent {
   using Desc = dnnl::memory::desc;
@@ -26,10 +27,10 @@ struct OnednnRecurrent {
   RecurrentSizes sizes;
   bool reverse, variant, has_state, has_cell_state;
   Desc w = AnyWeights(sizes.input), r = AnyWeights(sizes.hidden);
-  int64_t tensor_batch = sizes.batch;  // of x and y, of whose sequences a piece takes some
+  int64_t tensor_batch = sizes.batch;  // of x and y; a piece has some of their sequences
 
-  // W or R, [1, gates * hidden, inputs], as oneDNN's axes: layers, directions, inputs, gates,
-  // outputs.
+  // Returns the descriptor of W or R, [1, gates * hidden, inputs], with oneDNN's axes: layers,
+  // directions, inputs, gates, outputs.
   Desc StandardWeights(int64_t inputs) const {
     const int64_t gate = sizes.hidden * inputs;
     return {{1, 1, inputs, kGates, sizes.hidden},
@@ -40,8 +41,9 @@ struct OnednnRecurrent {
   Desc Weights(int64_t inputs, dnnl::memory::format_tag tag) const {
     return {{1, 1, inputs, kGates, sizes.hidden}, dnnl::memory::data_type::f32, tag};
   }
-  // Sets the weights' layouts: those that oneDNN likes best, but none that it packs for a number of
-  // sequences, as pieces take some of them. Throws dnnl::error where it has no kernel.
+  // Sets the formats of the weights to those that oneDNN prefers. Replaces formats that are packed
+  // for a fixed number of sequences, because pieces have different numbers. Throws dnnl::error if
+  // oneDNN has no kernel.
   void ChooseWeights() {
     const auto blocked = [&](const Desc& desc, int64_t inputs) {
       return desc.get_format_kind() == dnnl::memory::format_kind::blocked
@@ -54,7 +56,7 @@ struct OnednnRecurrent {
     });
     Make([](const auto&) {});
   }
-  // x or y, [steps, batch, values].
+  // Returns the descriptor of x or y, [steps, batch, values].
   Desc Steps(int64_t values) const {
     return {{sizes.steps, sizes.batch, values},
             dnnl::memory::data_type::f32,
@@ -64,10 +66,11 @@ struct OnednnRecurrent {
     return 2.0 * static_cast<double>(sizes.steps * sizes.batch) *
            static_cast<double>(kGates * sizes.hidden * (sizes.input + sizes.hidden));
   }
-  // Of LSTM for each gate, of GRU with linear_before_reset one more.
+  // Returns the number of biases for each hidden element: one for each gate, and one more for GRU
+  // with linear_before_reset.
   int64_t bias_gates() const { return kGates + (!Layer::kHasCell && variant); }
 
-  // Calls use(kernel) with the description of a kernel.
+  // Calls use(kernel) with oneDNN's description of the kernel. Throws dnnl::error if there is none.
   template <class Use>
   auto Make(Use use) const {
     const Desc x = Steps(sizes.input), y = Steps(sizes.hidden);
@@ -90,8 +93,9 @@ struct OnednnRecurrent {
                                                    bias, y, state, attributes));
     }
   }
-  // The sequences of a batch know nothing of each other: each piece is some of them, from the
-  // first step to the last, so that threads need not meet at every step.
+  // Cuts the layer into pieces for `threads` threads. The sequences of a batch are independent: a
+  // piece runs some sequences from the first step to the last, so that threads need not synchronize
+  // at every step.
   std::vector<OnednnPiece> Cut(int threads) const {
     const int64_t parts = OnednnPieces(flops(), threads, sizes.batch);
     std::vector<OnednnPiece> pieces;
@@ -106,7 +110,7 @@ struct OnednnRecurrent {
   }
 
  private:
-  // The piece that begins with sequence `first`.
+  // Returns the piece that begins with sequence `first`.
   template <class Kernel>
   OnednnPiece PieceFrom(const Kernel& kernel, int64_t first) const {
     OnednnPiece piece{dnnl::primitive(kernel), {}, kernel.scratchpad_desc()};
@@ -183,13 +187,13 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
     const void* h = input(Base::kInitialH);
     const void* c = nullptr;
     if constexpr (Layer::kHasCell) c = input(Base::kInitialC);
-    if (Layer::kHasCell && !h != !c) {  // oneDNN has both or none
+    if (Layer::kHasCell && !h != !c) {  // oneDNN needs both or none
       zeros_.assign(detail::Index(sizes.batch * sizes.hidden), 0);
       (h ? c : h) = zeros_.data();
     }
     const bool has_state = static_cast<bool>(h);
     SumBias(sizes);
-    // What the node leaves out is written here.
+    // Outputs that the node leaves out are written here.
     spare_.resize(detail::Index((sizes.steps + 2) * sizes.batch * sizes.hidden));
     float* spare = spare_.data();
     const auto output = [&](int o, int64_t steps) -> void* {
@@ -218,7 +222,7 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
   }
 
  private:
-  // What of a node oneDNN does not have; empty where it has all.
+  // Returns the feature of a node that oneDNN lacks, as a reason; empty if oneDNN supports all.
   static std::string WhyNot(const OperatorDef& def) {
     const Arguments& args = def.args();
     const auto has = [&](size_t i) { return i < def.inputs().size() && !def.inputs()[i].empty(); };
@@ -239,10 +243,11 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
             detail::MakeIntrusive<const detail::OnednnDescriptor>(
                 packed, layer.StandardWeights(inputs), 0, detail::OnednnGates<Layer>())};
   }
-  // bias_ = the biases of W and of R, in oneDNN's order. As much work as a part of a step.
+  // Sets bias_ to the sums of the biases of W and R, in oneDNN's order of gates. Costs a fraction
+  // of one step.
   void SumBias(const RecurrentSizes& sizes) {
     const auto gates = detail::OnednnGates<Layer>();
-    const bool apart = !Layer::kHasCell && this->variant_;  // those of the hidden gate
+    const bool apart = !Layer::kHasCell && this->variant_;  // the hidden gate keeps two biases
     bias_.assign(detail::Index((Layer::kGates + apart) * sizes.hidden), 0);
     if (!this->HasInput(Base::kB)) return;
     const float* given = this->DenseInput(Base::kB).template data<float>();

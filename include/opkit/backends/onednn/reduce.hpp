@@ -1,5 +1,6 @@
-// ReduceSum and its siblings of float32 for the "onednn" backend: over the pixels of images in
-// blocks of channels, so that a chain is not left for them, and by oneDNN over the last axes.
+// ReduceSum and the other reductions of float32 for the "onednn" backend. Over the pixels of images
+// in blocks of channels they are loops of their own, so that a chain keeps its layout. Over the
+// last axes of other tensors oneDNN computes them.
 #ifndef OPKIT_BACKENDS_ONEDNN_REDUCE_HPP_
 #define OPKIT_BACKENDS_ONEDNN_REDUCE_HPP_
 
@@ -13,8 +14,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// oneDNN's algorithm for ReduceSum and ReduceMean. Its others give other results than the plain
-// kernels, or are slower: throws UnsupportedOperatorFeature with the reason.
+// Returns oneDNN's algorithm for ReduceSum and ReduceMean. oneDNN's other reductions differ from
+// the reference kernels in their results, or are slower: for them throws UnsupportedOperatorFeature
+// with the reason.
 inline dnnl::algorithm OnednnReduction(std::string_view op) {
   if (op == "ReduceSum") return dnnl::algorithm::reduction_sum;
   if (op == "ReduceMean") return dnnl::algorithm::reduction_mean;
@@ -26,12 +28,13 @@ inline dnnl::algorithm OnednnReduction(std::string_view op) {
   throw UnsupportedOperatorFeature("oneDNN takes one element at a time for it");
 }
 
-// Eight channels of a pixel, and as many sums. Compilers make no vectors of the choices below by
-// themselves.
+// Eight channels of a pixel, and eight sums. Vector types, because compilers do not vectorize the
+// selections below by themselves.
 typedef float OnednnFloats __attribute__((vector_size(32)));
 typedef double OnednnDoubles __attribute__((vector_size(64)));
 
-// A reduction of eight channels at once: Add takes a pixel, Join other pixels' result.
+// The reductions of eight channels at once: Add takes a pixel, Join takes the result of other
+// pixels.
 struct OnednnSum {
   using Lanes = OnednnDoubles;
   static void Add(Lanes& sum, const OnednnFloats& x) { sum += __builtin_convertvector(x, Lanes); }
@@ -67,9 +70,9 @@ struct OnednnExtreme {
 
 }  // namespace detail
 
-// `Kind` is a reduction of ops/math/reduce.hpp, and `Fold` the same of eight channels, in double
-// too. oneDNN adds in float: rows are short enough to lose nothing that counts, and those whose sum
-// is not finite are added again in double.
+// `Kind` is a reduction of ops/math/reduce.hpp; `Fold` is the same reduction of eight channels,
+// with sums in double, too. oneDNN adds in float: only rows that are short enough for that are
+// accepted. Rows whose sum is not finite are added again in double.
 template <class Kind, class Fold>
 class ReduceOnednnOp final : public ReduceOpBase {
  public:
@@ -113,7 +116,8 @@ class ReduceOnednnOp final : public ReduceOpBase {
   }
 
  private:
-  // The axes must be known, as they say in which layouts the node runs.
+  // Returns the plan of a node. Throws UnsupportedOperatorFeature if its axes are not constant,
+  // because they decide in which layouts the node can run.
   static ReducePlan PlanOf(const KernelQuery& query) {
     const bool has_axes = query.inputs.size() > 1 && !query.def.inputs()[1].empty();
     if (has_axes && !query.inputs[1].constant)
@@ -124,11 +128,11 @@ class ReduceOnednnOp final : public ReduceOpBase {
     const Shape x = query.inputs[0].shape.ToShape();
     return {x, Mask(axes, noop, x.rank(), query.def.type())};
   }
-  // Whether images [N, C, D1, ...] are reduced to [N, C], axes of extent 1 aside.
+  // True if images [N, C, D1, ...] are reduced to [N, C], apart from axes of extent 1.
   static bool IsOverPixels(const ReducePlan& plan, const Shape& x) {
     return plan.outputs == x[0] * x[1] && AreRows(plan);
   }
-  // Whether the elements of each output lie behind each other.
+  // True if the elements of each output are contiguous.
   static bool AreRows(const ReducePlan& plan) {
     return plan.reduced.empty() || (plan.reduces_last && plan.reduced.size() == 1);
   }
@@ -151,7 +155,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
               Reduce<kBlock>(x + plane * blocks.plane() + lane, blocks.pixels, reduced + lane);
             const int64_t image_at = plane / blocks.blocks();
             const int64_t channel = plane % blocks.blocks() * kBlock;
-            // Pads are 0, and so is what any of the reductions makes of them.
+            // Pads are 0, and every reduction of zeros is 0.
             if (has_pads)
               std::copy_n(reduced, kBlock, y + plane * kBlock);
             else
@@ -161,7 +165,8 @@ class ReduceOnednnOp final : public ReduceOpBase {
         });
     return true;
   }
-  // Of eight channels from `x` on. Four pixels at once, as one addition waits for the other.
+  // Reduces the pixels of eight channels from `x` on. Adds four pixels at once, because each
+  // addition waits for the one before.
   template <int kBlock>
   static void Reduce(const float* x, int64_t pixels, float* y) {
     constexpr int kAtOnce = 4;
@@ -181,6 +186,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
       y[k] = detail::ToElement<float>(Kind::Finish(sums[0][k], pixels));
   }
 
+  // Throws UnsupportedOperatorFeature unless the last axes alone are reduced, and are short enough.
   static void RequireRows(const ReducePlan& plan) {
     if (!AreRows(plan) || plan.count <= 1)
       throw UnsupportedOperatorFeature("it reduces the last axes, and no others");
@@ -188,6 +194,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
       throw UnsupportedOperatorFeature(
           StrCat("of ", plan.count, " elements a sum in float is not exact enough"));
   }
+  // Reduces the last axes by oneDNN.
   bool RunRows(const ReducePlan& plan, Tensor& out) {
     const dnnl::algorithm algorithm = detail::OnednnReduction(type());
     const Tensor& x = DenseInput(0);
@@ -225,8 +232,8 @@ class ReduceOnednnOp final : public ReduceOpBase {
 
   static constexpr int kLanes = 8;
 
-  // The elements of a sum, of which a lane of eight adds at most 512 in float: 3e-5 of the sum of
-  // their magnitudes is lost at most.
+  // The largest number of elements of a sum. Each of eight lanes adds at most 512 of them in float,
+  // so that the error is at most 3e-5 of the sum of their magnitudes.
   static constexpr int64_t kMostAdded = 4096;
 
   detail::OnednnPrimitive primitive_;

@@ -1,5 +1,5 @@
-// Resize of images in blocks of channels for the "onednn" backend: each pixel becomes a rectangle
-// of equal ones.
+// Resize by whole factors for the "onednn" backend, of images in blocks of channels: each pixel
+// becomes a rectangle of equal pixels.
 #ifndef OPKIT_BACKENDS_ONEDNN_RESIZE_HPP_
 #define OPKIT_BACKENDS_ONEDNN_RESIZE_HPP_
 
@@ -19,7 +19,8 @@ class ResizeOnednnOp final : public StandardOperator {
     const auto mode = [&](const char* name, const char* fallback) {
       return args.Get<std::string>(name, fallback);
     };
-    // By a whole factor these two are the pixel that a pixel of the output lies in.
+    // For whole factors these two combinations select the input pixel in which an output pixel
+    // lies.
     const std::string transformation = mode("coordinate_transformation_mode", "half_pixel");
     const std::string nearest = mode("nearest_mode", "round_prefer_floor");
     if (mode("mode", "nearest") != "nearest" || args.Find("axes") ||
@@ -30,7 +31,7 @@ class ResizeOnednnOp final : public StandardOperator {
     if (x.rank() != 4 || x[0] != y[0] || x[1] != y[1] || y[2] % x[2] != 0 || y[3] % x[3] != 0)
       throw UnsupportedOperatorFeature(StrCat("it makes images larger by a whole factor, not ",
                                               ToString(x), " to ", ToString(y)));
-    // Scales are what coordinates come from, and may be off the ratio of the sizes.
+    // Coordinates are computed from the scales, which may differ from the ratio of the sizes.
     if (query.inputs.size() > 2 && !query.def.inputs()[2].empty()) {
       const Tensor* scales = query.inputs[2].constant;
       if (!scales) throw UnsupportedOperatorFeature("its scales are not constant");

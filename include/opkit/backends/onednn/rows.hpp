@@ -1,5 +1,5 @@
 // Softmax, LogSoftmax and LayerNormalization of float32 in the standard layout for the "onednn"
-// backend: rows that are independent of each other, cut by rows for the threads.
+// backend. Their rows are independent, so the work is cut by rows for the threads.
 #ifndef OPKIT_BACKENDS_ONEDNN_ROWS_HPP_
 #define OPKIT_BACKENDS_ONEDNN_ROWS_HPP_
 
@@ -13,8 +13,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Rows are pieces along an axis: [outer, extent, inner]. oneDNN makes numbers of a row with a NaN
-// or an infinity: such rows are looked for first, and become NaN.
+// Softmax and LogSoftmax along an axis of [outer, extent, inner]. For a row with a NaN or +infinity
+// oneDNN computes numbers, but the result must be NaN. So such rows are found first and set to NaN
+// afterwards.
 template <bool kLog>
 class SoftmaxOnednnOp final : public SoftmaxOpBase {
  public:
@@ -65,7 +66,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
   }
 
  private:
-  // Finds the rows with a NaN or +infinity; before the run, which may be in place.
+  // Finds the rows with a NaN or +infinity. Must be called before the run, which may be in place.
   void FindRowsOfNan(const Tensor& tensor) {
     constexpr int64_t kBlock = 1024;
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -74,7 +75,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
     rows_of_nan_.clear();
     for (int64_t begin = 0; begin < tensor.numel(); begin += kBlock) {
       const int64_t end = (std::min)(begin + kBlock, tensor.numel());
-      int32_t any = 0;  // a loop over bits is one over vectors
+      int32_t any = 0;  // an integer, so that the compiler vectorizes the loop
       for (int64_t i = begin; i < end; ++i) any |= !(x[i] < kInfinity);
       for (int64_t i = begin; any && i < end; ++i)
         if (!(x[i] < kInfinity))
@@ -86,7 +87,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
   }
 
   std::vector<int64_t> rows_of_nan_;
-  static constexpr double kFlops = 16;  // an element
+  static constexpr double kFlops = 16;  // for each element
 
   detail::OnednnPrimitive primitive_;
 };
@@ -156,9 +157,9 @@ class LayerNormalizationOnednnOp final : public LayerNormalizationOpBase {
   }
 
  private:
-  static constexpr double kFlops = 40;  // that take as long as an element
+  static constexpr double kFlops = 40;  // an element takes as long as so many
 
-  // Whether a tensor broadcast to X has a number for each of the last columns.
+  // True if a tensor, broadcast to X, has one number for each of the last `columns` elements.
   static bool IsRow(const Shape& shape, const Shape& x, int64_t columns) {
     if (shape.numel() != columns || shape.rank() > x.rank()) return false;
     for (int axis = 1; axis <= shape.rank(); ++axis)

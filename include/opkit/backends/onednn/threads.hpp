@@ -1,5 +1,5 @@
-// OnednnScope: oneDNN on one thread, the caller's. What is to run on several is cut into pieces
-// that ParallelFor spreads over the toolkit's threads.
+// OnednnScope: limits oneDNN to one thread, the caller's. Kernels cut work for several threads into
+// pieces, and ParallelFor distributes the pieces over the toolkit's threads.
 #ifndef OPKIT_BACKENDS_ONEDNN_THREADS_HPP_
 #define OPKIT_BACKENDS_ONEDNN_THREADS_HPP_
 
@@ -10,8 +10,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The functions of the OpenMP runtime that oneDNN itself is linked with, looked up in the process:
-// a compiler's flag for OpenMP could bring a second runtime. Null where oneDNN uses none.
+// Functions of the OpenMP runtime with which oneDNN is linked, looked up in the process by name.
+// Compiling with an OpenMP flag instead could load a second runtime. Null if oneDNN does not use
+// OpenMP.
 struct OpenMp {
   int (*get_max_threads)() = nullptr;
   void (*set_num_threads)(int) = nullptr;
@@ -31,12 +32,12 @@ struct OpenMp {
 
 }  // namespace detail
 
-// OpenMP's threads are others than those of the toolkit's pool: each thread that calls oneDNN would
-// have a team of its own, and the threads of a team wait for each other by spinning. Where the
-// machine is busy with anything else that takes a time slice at every call: a classifier of 0.9 ms
-// took 258 ms on 2 threads of a machine of which 1.3 were free. So every call runs on its own
-// thread alone. The scope holds for the calling thread, and is needed to make a primitive, which
-// fixes its number of threads, as well as to run it.
+// OpenMP does not use the threads of the toolkit's pool: each thread that calls oneDNN would have
+// an OpenMP team of its own, and the threads of a team wait for each other by spinning. On a busy
+// machine this costs a time slice in every call: a classifier of 0.9 ms took 258 ms with 2 threads
+// on a machine with 1.3 free cores. So every call runs on its calling thread only. The scope
+// applies to the calling thread. It is needed both to make a primitive, which fixes its number of
+// threads, and to run it.
 class OnednnScope {
  public:
   OnednnScope() {

@@ -1,5 +1,5 @@
-// The element types that kernels of the "onednn" backend compute: float32 everywhere, and bfloat16
-// where the CPU has instructions for it.
+// The element types of the kernels of the "onednn" backend: float32, and for some kernels bfloat16
+// if the CPU has instructions for it.
 #ifndef OPKIT_BACKENDS_ONEDNN_TYPES_HPP_
 #define OPKIT_BACKENDS_ONEDNN_TYPES_HPP_
 
@@ -15,18 +15,19 @@ using OnednnType = dnnl::memory::data_type;
 inline OnednnType OnednnTypeOf(DType dtype) {
   return dtype == DType::kBFloat16 ? OnednnType::bf16 : OnednnType::f32;
 }
-// Whether oneDNN may use these instructions: the CPU has them, and ONEDNN_MAX_CPU_ISA allows them.
+// True if oneDNN may use these instructions: the CPU has them, and ONEDNN_MAX_CPU_ISA allows them.
 inline bool OnednnHas(dnnl::cpu_isa instructions) {
   const auto wanted = static_cast<unsigned>(instructions);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
-// CPUs with AMX have these instructions too.
+// True if oneDNN may use bfloat16 instructions. CPUs with AMX have them, too.
 inline bool OnednnHasBFloat16() {
   static const bool has = OnednnHas(dnnl::cpu_isa::avx512_core_bf16);
   return has;
 }
-// For Propose and for runs of kernels that compute bfloat16 too. Returns the type, or throws
-// UnsupportedOperatorFeature: without such instructions oneDNN has plain loops for bfloat16 alone.
+// Returns oneDNN's type for float32 and bfloat16. Throws UnsupportedOperatorFeature for other
+// types, and for bfloat16 without such instructions, because oneDNN then has only plain loops. For
+// Propose and runs.
 inline OnednnType RequireOnednnType(DType dtype) {
   if (dtype == DType::kBFloat16 && !OnednnHasBFloat16())
     throw UnsupportedOperatorFeature("this CPU has no bfloat16 instructions");

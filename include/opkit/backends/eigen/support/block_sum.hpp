@@ -1,4 +1,5 @@
-// Sums of neighbouring floats, for the "eigen" backend.
+// SumInBlocks: sums of neighbouring floats, for the normalizations and pools of the "eigen"
+// backend.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_BLOCK_SUM_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_BLOCK_SUM_HPP_
 
@@ -9,10 +10,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The sum of f over `count` floats; f maps an Eigen array of some of them element by element.
-// Blocks are summed in float and the results in double, so that a long sum stays precise; a block
-// that overflows is summed in double. The order of additions does not depend on the address, unlike
-// Eigen's own sums, which begin where memory is aligned.
+// Returns the sum of f over `count` floats; f maps an Eigen array of some of them element by
+// element. Blocks are summed in float and their sums in double, so that a long sum stays precise. A
+// block that overflows is summed in double. The order of additions does not depend on the address;
+// Eigen's own sums begin where memory is aligned.
 template <class F>
 double SumInBlocks(const float* x, int64_t count, F f) {
   constexpr int64_t kFloats = 2048, kWidth = 32;

@@ -1,5 +1,5 @@
-// ConvPlan: how a convolution is cut into tasks, and the offsets of the elements under their
-// windows.
+// ConvPlan: how a convolution is cut into tasks, and the offsets of the elements under the windows.
+// Used by Conv of the "eigen" backend.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_PLAN_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_PLAN_HPP_
 
@@ -11,8 +11,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The tasks of a convolution of known sizes. Its depth consists of planes, the last two axes of an
-// image: one for each channel and each element of the kernel along the axes before those.
+// The tasks of a convolution of known sizes. The depth of its sums consists of planes, the last two
+// axes of an image: one plane for each channel and each element of the kernel along the axes
+// before.
 struct ConvPlan : TaskPlan {
   enum class Source : uint8_t {
     kImage,   // the image itself, as one long line, for kernels of one pixel
@@ -25,15 +26,15 @@ struct ConvPlan : TaskPlan {
   WindowPlane plane;
   Source source = Source::kStrip;
   int64_t outer_outputs = 1;                // pixels along the axes before the last two
-  int64_t planes = 0, taps = 0, depth = 0;  // of a group; depth = planes * taps
+  int64_t planes = 0, taps = 0, depth = 0;  // of one group; depth = planes * taps
 
-  // A task is a block of rows and columns of one image and group, for a block of its output
+  // A task computes a block of rows and columns of one image and group, for a block of output
   // channels.
   int64_t block_rows = 1, block_columns = 1, block_outputs = 1;
   int64_t row_blocks = 1, column_blocks = 1, output_blocks = 1;
   int64_t block_planes = 1;  // planes that are summed in one pass, to fit in the cache
   Strip strip;
-  std::vector<int64_t> offsets, packed_offsets;  // of a block's depth, by MakeTables
+  std::vector<int64_t> offsets, packed_offsets;  // for the depth of a block; set by MakeTables
   int64_t packed_line = 0;                       // floats of a packed line
   int64_t strip_floats = 0;
 
@@ -53,7 +54,7 @@ struct ConvPlan : TaskPlan {
     Cut(threads);
     SetScratch();
   }
-  // For the operator that runs the plan; a proposal needs no tables.
+  // Must be called before the plan runs. A proposal needs no tables.
   void MakeTables() {
     for (int64_t k = 0; k < block_planes; ++k)
       if (source == Source::kImage)
@@ -71,31 +72,32 @@ struct ConvPlan : TaskPlan {
   }
 
  private:
-  // In operations of a convolution that loads an input for many outputs; a depthwise one, which
-  // does not, takes as long as one of four times as many.
+  // Returns the cost in operations of a convolution that loads each input once for many outputs. A
+  // depthwise convolution cannot share loads, so each of its operations counts as four.
   double Cost() const { return Flops() * (IsDepthwise() ? 4 : 1); }
 
   static ConvSizes WithTrivialAxesDropped(ConvSizes sizes) {
     sizes.axes = WithoutTrivialAxes(sizes.axes);
     return sizes;
   }
-  // The time for a line of pixels, in units of a vector in the largest tile; in smaller tiles a
-  // vector costs more, as fewer pixels share the loads of weights.
+  // Returns the time for a line of pixels, in units of a vector in the largest tile. In smaller
+  // tiles a vector costs more, because fewer pixels share the loads of weights.
   static double LineCost(int64_t pixels) {
     if (pixels <= kLanes) return 1.5;
     const int64_t vectors = DivideUp(pixels, kLanes), tiles = DivideUp(vectors, kTileVectors);
-    const auto smaller = static_cast<double>(tiles * kTileVectors - vectors);  // of two vectors
+    const auto smaller = static_cast<double>(tiles * kTileVectors - vectors);  // tiles of 2 vectors
     return 3 * (static_cast<double>(tiles) - smaller) + 2.2 * smaller;
   }
-  // True if packing lines into one is faster; it costs as much as some output channels.
+  // True if packing the lines of a block into one line is faster. Packing costs as much as several
+  // output channels.
   bool IsPackingFaster() const {
     const auto vectors = static_cast<double>(plane.columns.output) / kLanes;
     return !IsDepthwise() && LineCost(plane.columns.output) >
                                  vectors * (1.03 + 6.0 / static_cast<double>(sizes.outputs));
   }
   static int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-  // A block size of about `wanted` that cuts `all` evenly; a multiple of `unit`, except the last
-  // block.
+  // Returns a block size of about `wanted` that cuts `all` evenly. Blocks are multiples of `unit`,
+  // except the last one.
   static int64_t EvenBlock(int64_t all, int64_t wanted, int64_t unit) {
     if (all <= 0) return 1;
     wanted = (std::max)(wanted / unit * unit, unit);
@@ -108,16 +110,17 @@ struct ConvPlan : TaskPlan {
         return false;
     return true;
   }
+  // Chooses the blocks and the number of tasks.
   void Cut(int threads) {
     constexpr int64_t kBlockDepth = 512;         // a tile's weights fit in the L1 cache
     constexpr int64_t kBlockFloats = 48 * 1024;  // a task's inputs fit in the L2 cache
     constexpr int64_t kPackedPixels = 256;       // and so does their packed copy
-    constexpr double kTaskFlops = 1e6;           // some 10 us
-    constexpr double kTaskCost = 2e4;            // of any task besides, in flops
+    constexpr double kTaskFlops = 1e6;           // about 10 us
+    constexpr double kTaskCost = 2e4;            // the fixed cost of a task, in flops
     constexpr int64_t kPanel = kTileVectors * kLanes;
     const int64_t lines = plane.rows.output, pixels = plane.columns.output;
     block_planes = EvenBlock(planes, kBlockDepth / taps, 1);
-    // Enough tasks to keep all threads busy to the end, but none too small.
+    // Enough tasks to keep all threads busy to the end, but none that is too small.
     const double wanted = threads == 1 ? 1 : (std::min)(Cost() / kTaskFlops, 4.0 * threads);
     const auto images = static_cast<double>(sizes.batch * groups * outer_outputs);
     const auto wanted_pixels = static_cast<int64_t>(static_cast<double>(plane.output()) /
@@ -126,7 +129,7 @@ struct ConvPlan : TaskPlan {
     if (lines > 1) {
       if (IsPackingFaster()) source = Source::kPacked;
       block_columns = pixels;
-      // Floats of a strip: for the first line of windows, and for each further line.
+      // Floats of a strip: for the first line of windows, and for each further line of windows.
       const int64_t first = block_planes * Strip(plane.rows, plane.columns, 1, pixels).size();
       const int64_t more =
           block_planes * Strip(plane.rows, plane.columns, 2, pixels).size() - first;
@@ -151,6 +154,7 @@ struct ConvPlan : TaskPlan {
     const double task_cost = Cost() / static_cast<double>(tasks) + kTaskCost;
     grain = task_cost * 2 > kTaskFlops ? 1 : static_cast<int64_t>(kTaskFlops / task_cost);
   }
+  // Sets the sizes of the strip, the packed copy and the scratch memory of a thread.
   void SetScratch() {
     if (source == Source::kImage) {
       packed_line = kLanes;  // for the pixels behind the last whole vector

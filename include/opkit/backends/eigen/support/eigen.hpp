@@ -1,6 +1,6 @@
-// Includes Eigen without its threads (the toolkit's pool calls it), and without the warnings of GCC
-// 12 in its own AVX-512 intrinsics, which read undefined values on purpose. Every header of this
-// backend includes Eigen through this one.
+// Includes Eigen without its own threads, because the toolkit's pool runs it. Also turns off
+// warnings of GCC 12 in GCC's AVX-512 intrinsics, which read undefined values on purpose. Every
+// header of this backend includes Eigen through this header.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_EIGEN_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_EIGEN_HPP_
 

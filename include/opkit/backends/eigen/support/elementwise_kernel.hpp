@@ -1,5 +1,5 @@
-// Kernels of ElementwiseOperator made of packet functions, and the operators that use them: the
-// reference operator, with another kernel if its inputs are float32.
+// Builds kernels of ElementwiseOperator from packet functions, and operators with these kernels:
+// the reference operator, whose kernel is replaced if its first input is float32.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
 
@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An operand of a run, read packet by packet.
+// An operand of a run, read packet by packet. kRepeated: one element serves the whole run.
 template <bool kRepeated>
 class PacketOperand {
  public:
@@ -22,7 +22,7 @@ class PacketOperand {
     else
       return packet::ploadu<Packet>(data_ + i);
   }
-  // The first n < kPacket elements; the others have any value.
+  // Returns the first n < kPacket elements; the other elements of the packet are unspecified.
   Packet First(int64_t n) const {
     if constexpr (kRepeated) {
       return value_;
@@ -38,9 +38,9 @@ class PacketOperand {
   Packet value_ = Splat(0);
 };
 
-// out[i] = f(operands' elements i). The last packet overlaps the one before it, and is computed
-// before anything is written, because the output may be an operand. So every element is computed in
-// a packet, and its result does not depend on where a run begins.
+// Computes out[i] = f(element i of each operand). The last packet overlaps the one before. It is
+// computed before the first write, because the output may be an operand. So every element is
+// computed in a packet, and its result does not depend on where a run begins.
 template <class F, class... Operands>
 void RunPackets(const F& f, float* out, int64_t n, const Operands&... operands) {
   if (n < kPacket) {
@@ -75,7 +75,7 @@ void RunBinaryPackets(const ElementRun& run) {
     RunPackets(F(), out, run.n, PacketOperand<true>(a), PacketOperand<true>(b));
 }
 
-// A configuration with all in-place pairs that the schema allows.
+// Returns a configuration with all in-place pairs that the schema allows.
 inline KernelConfig InplaceBySchema(const KernelQuery& query) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(query.def.type());
   KernelConfig config;
@@ -83,7 +83,7 @@ inline KernelConfig InplaceBySchema(const KernelQuery& query) {
     if (schema.CanInplace(i, 0)) config.inplace.emplace_back(i, 0);
   return config;
 }
-// The proposal of kernels for float32 inputs. Throws UnsupportedOperatorFeature for other types.
+// Proposes a kernel for float32 inputs. Throws UnsupportedOperatorFeature for other types.
 inline std::vector<KernelConfig> ProposeForFloat(const KernelQuery& query) {
   for (size_t i = 0; i < query.inputs.size(); ++i) {
     const DType dtype = query.inputs[i].dtype;
@@ -94,7 +94,7 @@ inline std::vector<KernelConfig> ProposeForFloat(const KernelQuery& query) {
   return {InplaceBySchema(query)};
 }
 
-// The reference operator Op, with `kKernel` if its first input is float32.
+// The reference operator Op, with the kernel `kKernel` if its first input is float32.
 template <class Op, ElementKernel kKernel, int64_t kGrainOf = BroadcastLoop::kGrain>
 class EigenElementwise final : public Op {
  public:
@@ -110,7 +110,7 @@ class EigenElementwise final : public Op {
   }
 };
 
-// Elements for one thread. Cheap functions are limited by memory.
+// Elements for one thread. The speed of cheap functions is limited by memory.
 inline constexpr int64_t kCheapGrain = 32768, kMathGrain = 8192;
 
 template <class Op, class Packets>
@@ -123,7 +123,7 @@ using EigenBinary = EigenElementwise<Op, &RunBinaryPackets<Packets>, kCheapGrain
 }  // namespace detail
 }  // namespace opkit
 
-// Registers the kernel of operator `name` that is made of detail::<name>Packet.
+// Registers the kernel of operator `name` built from detail::<name>Packet.
 #define OPKIT_EIGEN_PACKETS(name, Kernel)              \
   OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, eigen, \
                                           detail::Kernel<name##Op, detail::name##Packet>)

@@ -1,5 +1,6 @@
-// Functions of packets (as many floats as a register holds) in Eigen's packet arithmetic. Each is
-// an object that is constructed once for a run of elements and called for every packet.
+// Functions of packets (as many floats as a register holds) in Eigen's packet arithmetic. A
+// function is an object: a kernel constructs it once for a run of elements and calls it for every
+// packet.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_MATH_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_MATH_HPP_
 
@@ -16,26 +17,27 @@ using Packet = packet::packet_traits<float>::type;
 inline constexpr int64_t kPacket = packet::packet_traits<float>::size;
 
 inline Packet Splat(float value) { return packet::pset1<Packet>(value); }
-// Like std::min and std::max, these return the first operand if it is a NaN.
+// Least and Most return the first operand if it is a NaN, like std::min and std::max.
 inline Packet Least(Packet x, Packet limit) { return packet::pmin(x, limit); }
 inline Packet Most(Packet x, Packet limit) { return packet::pmax(x, limit); }
 inline Packet Clamp01(Packet x) { return Least(Most(x, Splat(0)), Splat(1)); }
 inline Packet IfNegative(Packet x, Packet then, Packet otherwise) {
   return packet::pselect(packet::pcmp_lt(x, Splat(0)), then, otherwise);
 }
-// e to the power of x, for x up to 88. Without AVX-512 Eigen's pexp of numbers far below 0 stays a
-// little above 0.
+// Computes e^x for x up to 88. Sets the result to 0 below -104, where Eigen's pexp stays a little
+// above 0 without AVX-512.
 inline Packet Exp(Packet x) {
   return packet::pandnot(packet::pexp(x), packet::pcmp_lt(x, Splat(-104)));
 }
-// e to the power of any x. Eigen's pexp is infinite from 88.377 on, a float only from 88.723 on.
+// Computes e^x for any x. Eigen's pexp is infinite from 88.377 on, although a float can hold e^x up
+// to 88.723.
 inline Packet ExpOfAny(Packet x) {
   const Packet large = packet::pcmp_lt(Splat(88), x);
   const Packet less = Exp(packet::psub(x, packet::pand(large, Splat(0.5f))));
   return packet::pselect(large, packet::pmul(less, Splat(1.648721271f)), less);
 }
 inline Packet Polynomial(Packet, float last) { return Splat(last); }
-// lowest + x * (next + x * (…)).
+// Computes lowest + x * (next + x * (…)).
 template <class... Floats>
 Packet Polynomial(Packet x, float lowest, Floats... higher) {
   return packet::pmadd(Polynomial(x, higher...), x, Splat(lowest));
@@ -71,8 +73,9 @@ OPKIT_PACKET_FUNCTION(SoftplusPacket,
                                    packet::plog1p(Exp(packet::pnegate(packet::pabs(x))))));
 #undef OPKIT_PACKET_FUNCTION
 
-// Eigen's logarithm and square root treat subnormal numbers as the smallest normal one or as 0:
-// subnormals are scaled up by a power of two, and the result is corrected.
+// True for subnormal, negative and zero elements. Eigen's logarithm and square root treat subnormal
+// numbers as the smallest normal number or as 0. LogPacket and SqrtPacket scale them up by a power
+// of two and correct the result.
 inline Packet IsBelowNormal(Packet x) {
   return packet::pcmp_lt(x, Splat((std::numeric_limits<float>::min)()));
 }
@@ -84,7 +87,7 @@ struct LogPacket {
     return packet::psub(packet::plog(scaled), packet::pand(tiny, Splat(16.63553233f)));
   }
 };
-// Eigen's square root of infinity is a NaN.
+// Returns infinity for infinity, where Eigen's square root is a NaN.
 struct SqrtPacket {
   explicit SqrtPacket(const float*) {}
   Packet operator()(Packet x) const {
@@ -94,8 +97,9 @@ struct SqrtPacket {
     return packet::pselect(packet::pcmp_eq(x, Splat(INFINITY)), x, finite);
   }
 };
-// x * P(x^2) / Q(x^2), fitted to erf(x) / x on [0, 3.92], beyond which erf is 1 in float: exactly
-// 1, so that 1 + erf(-x) is 0. The largest relative error is 2e-8, and 4e-7 with float's rounding.
+// erf(x) as x * P(x^2) / Q(x^2), fitted to erf(x) / x on [0, 3.92]. Beyond 3.92 erf is 1 in float;
+// the result is exactly 1, so that 1 + erf(-x) is 0. The largest relative error is 2e-8, and 4e-7
+// with float's rounding.
 struct ErfPacket {
   explicit ErfPacket(const float*) {}
   Packet operator()(Packet x) const {
@@ -115,7 +119,7 @@ struct ErfPacket {
 struct EluPacket {
   explicit EluPacket(const float* attributes) : alpha(Splat(attributes[0])) {}
   Packet operator()(Packet x) const {
-    // exp(x) - 1 cancels near 0: use the series there.
+    // exp(x) - 1 loses precision near 0: use the series there.
     const Packet series = packet::pmul(
         x, Polynomial(x, 1.f, 1.f / 2, 1.f / 6, 1.f / 24, 1.f / 120, 1.f / 720, 1.f / 5040));
     const Packet power = packet::psub(packet::pexp(x), Splat(1));
@@ -135,7 +139,7 @@ struct LeakyReluPacket {
   Packet operator()(Packet x) const { return IfNegative(x, packet::pmul(alpha, x), x); }
   Packet alpha;
 };
-// attributes[0] is the count.
+// Divides by the number of inputs, attributes[0].
 struct DivideByCountPacket {
   explicit DivideByCountPacket(const float* attributes) : count(Splat(attributes[0])) {}
   Packet operator()(Packet x) const { return packet::pdiv(x, count); }

@@ -1,5 +1,6 @@
-// The compilers' vector types (g++ and clang), for elementwise kernels on other types than float,
-// or with results of another size: sixteen elements, in as many registers as that takes.
+// Vectors of sixteen elements, by the vector extensions of g++ and clang, for elementwise kernels
+// on types other than float or with results of another size. A vector takes as many registers as it
+// needs.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_VECTORS_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_VECTORS_HPP_
 
@@ -16,12 +17,13 @@ struct VectorOfElements {
 template <class T>
 using Vector = typename VectorOfElements<T>::type;
 
-// By reference, as the widest vectors have no common calling convention.
+// Converts each element. By reference, because the widest vectors have no common calling
+// convention.
 template <class To, class From>
 void ConvertVector(const From& from, To& to) {
   to = __builtin_convertvector(from, To);
 }
-// A mask of the bytes that are not 0.
+// Sets `mask` to -1 for bytes that are not 0, else to 0.
 inline void IsTrue(const Vector<uint8_t>& bytes, Vector<int8_t>& mask) {
   mask = reinterpret_cast<const Vector<int8_t>&>(bytes) != Vector<int8_t>{};
 }
@@ -34,7 +36,7 @@ class VectorOperand {
       : data_(static_cast<const T*>(run.in[i])), repeated_(run.step[i] == 0) {
     vector_ = Vector<T>{} + *data_;
   }
-  // `size` elements from the i-th on; the others keep values of an earlier call.
+  // Returns `size` elements from element i on; the other elements keep values of an earlier call.
   template <class Size>
   const Vector<T>& Load(int64_t i, Size size) {
     if (!repeated_) std::memcpy(&vector_, data_ + i, static_cast<size_t>(size) * sizeof(T));
@@ -47,7 +49,7 @@ class VectorOperand {
   Vector<T> vector_;
 };
 
-// Calls f(operands' vectors…, out) for every sixteen elements of the run. The output may be an
+// Calls f(vector of each operand…, out) for every sixteen elements of the run. The output may be an
 // operand.
 template <class To, class F, class... Operands>
 void RunVectors(const ElementRun& run, const F& f, Operands&&... operands) {

@@ -1,5 +1,6 @@
-// Gemm: the product of two matrices on the current thread pool, by single-threaded Eigen on tiles.
-// Used by MatMul, Gemm, the recurrent layers and the convolutions of the "eigen" backend.
+// Gemm: the product of two matrices on the current thread pool, computed in tiles by
+// single-threaded Eigen. Used by MatMul, Gemm, the recurrent layers and the convolutions of the
+// "eigen" backend.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_
 
@@ -10,8 +11,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A factor of Gemm: row-major, with rows `stride` elements apart; with `transposed` it stands for
-// its transpose.
+// A factor of Gemm: a row-major matrix with rows `stride` elements apart. With `transposed` the
+// factor is the transpose of this matrix.
 template <class T>
 struct GemmMatrix {
   const T* data = nullptr;
@@ -34,8 +35,8 @@ template <class T>
 using EigenMatrix = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>,
                                Eigen::Unaligned, Eigen::OuterStride<Eigen::Dynamic>>;
 
-// Eigen's register block: kColumns of a row-major result by kRows. Results do not depend, to the
-// bit, on how they are cut into tiles, if tiles are multiples of it.
+// Eigen's register block: kColumns columns by kRows rows of a row-major result. If tiles are
+// multiples of this block, results are bitwise the same for every cut into tiles.
 template <class T>
 struct GemmBlock {
   using Traits = Eigen::internal::gebp_traits<T, T>;
@@ -43,8 +44,9 @@ struct GemmBlock {
   static constexpr int64_t kRows = Traits::nr;
 };
 
-// y[rows] += alpha * M[rows, depth] x[depth] with steps between the elements of x and of y. M is
-// row-major, or column-major with `columns`; its rows or columns are `stride` elements apart.
+// Computes y[rows] += alpha * M[rows, depth] x[depth], with steps between the elements of x and of
+// y. M is row-major, or column-major with `columns`; its rows or columns are `stride` elements
+// apart.
 template <class T>
 void Gemv(int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride, bool columns,
           const T* x, int64_t step_x, T* y, int64_t step_y) {
@@ -60,13 +62,13 @@ void Gemv(int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride,
   }
 }
 
-// y_r += alpha * M x_r for r in [0, count): a thin product, whose time packing M would dominate.
-// Each block of M is loaded into the cache once for all r.
+// Computes y_r += alpha * M x_r for r in [0, count): a thin product, for which packing M would take
+// most of the time. Each block of M is loaded into the cache once for all r.
 template <class T>
 void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride,
            bool columns, const T* x, int64_t step_x, int64_t stride_x, T* y, int64_t step_y,
            int64_t stride_y) {
-  constexpr int64_t kBlock = int64_t{256} * 1024 / sizeof(T);  // elements; fits any L2 cache
+  constexpr int64_t kBlock = int64_t{256} * 1024 / sizeof(T);  // elements; fits in any L2 cache
   int64_t block_rows = rows, block_depth = depth;
   if (count > 1 && columns) {
     block_rows = 512;
@@ -75,8 +77,8 @@ void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix,
     block_rows = (std::max)(kBlock / depth / 8 * 8, int64_t{8});
   }
   for (int64_t row = 0, end = 0; row < rows; row = end) {
-    // A block of a single row would be a dot product, which is rounded differently: that row
-    // belongs to the block before, so that sums do not depend on where blocks begin.
+    // A block of a single row would be a dot product, which is rounded differently. Such a row
+    // joins the block before, so that sums do not depend on where blocks begin.
     end = row + block_rows + 1 < rows ? row + block_rows : rows;
     for (int64_t at = 0; at < depth; at += block_depth) {
       const T* block = matrix + (columns ? row + at * stride : row * stride + at);
@@ -87,8 +89,9 @@ void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix,
   }
 }
 
-// C += alpha A B, computed as C^T += alpha B^T A^T in Eigen's order of memory. It calls the
-// function that Eigen's expressions end in, as these would instantiate every case three times.
+// Computes C += alpha A B, as C^T += alpha B^T A^T in Eigen's memory order. Calls the function
+// behind Eigen's expressions directly, because an expression would instantiate every case three
+// times.
 template <class T, int kOrderA, int kOrderB>
 void EigenGemm(int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
                const GemmMatrix<T>& b, T* c, int64_t stride_c) {
@@ -103,6 +106,7 @@ void EigenGemm(int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
   Product::run(n, m, k, b.data, b.stride, a.data, a.stride, c, 1, stride_c, alpha, blocking);
 }
 
+// Multiplies C by `factor`; factor 0 sets it to 0, even if C holds NaN.
 template <class T>
 void ScaleMatrix(int64_t m, int64_t n, T factor, T* c, int64_t stride) {
   EigenMatrix<T> matrix(c, m, n, Eigen::OuterStride<Eigen::Dynamic>(stride));
@@ -112,9 +116,10 @@ void ScaleMatrix(int64_t m, int64_t n, T factor, T* c, int64_t stride) {
     matrix *= factor;
 }
 
-// The algorithm of a product, chosen by its whole size, not by that of a tile.
+// The algorithm of a product. Chosen by the size of the whole product, not of a tile.
 enum class GemmKind : uint8_t { kRows, kColumns, kBlocks };
 
+// Computes C += alpha A B with the given algorithm.
 template <class T>
 void AddProduct(GemmKind kind, int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
                 const GemmMatrix<T>& b, T* c, int64_t stride_c) {
@@ -137,7 +142,8 @@ void AddProduct(GemmKind kind, int64_t m, int64_t n, int64_t k, T alpha, const G
   }
 }
 
-// An extent cut into tiles, multiples of `unit` except the last, which is at least `unit`.
+// An extent cut into tiles. Tiles are multiples of `unit`, except the last; it is at least `unit`,
+// unless the whole extent is smaller.
 struct GemmCut {
   int64_t size, unit, tile;
 
@@ -158,7 +164,8 @@ struct GemmCut {
   }
 };
 
-// The work of the largest tile for each step of the depth: its elements, and packing its two sides.
+// Returns the work of the largest tile for each step of the depth: its elements, and packing its
+// two sides.
 inline double GemmTileCost(const GemmCut& rows, const GemmCut& columns) {
   constexpr double kPacking = 8;
   const auto height = static_cast<double>(rows.Size(0));
@@ -168,10 +175,10 @@ inline double GemmTileCost(const GemmCut& rows, const GemmCut& columns) {
 
 }  // namespace detail
 
-// C[m, n] = alpha * A[m, k] B[k, n] + beta * C, all row-major, the rows of C `stride_c` elements
-// apart. With beta 0, C may hold anything before. C must not overlap A or B. The result does not
-// depend on the number of threads; `threads` 1 keeps to the calling one. Eigen packs its factors
-// into memory that it takes from the stack (128 KiB) or the heap.
+// Computes C[m, n] = alpha * A[m, k] B[k, n] + beta * C, all row-major, with the rows of C
+// `stride_c` elements apart. If beta is 0, C need not be initialized. C must not overlap A or B.
+// The result does not depend on the number of threads; with `threads` 1 only the calling thread
+// works. Eigen packs the factors into memory from the stack (128 KiB) or the heap.
 //
 //   Gemm<float>(m, n, k, 1, {a, k}, {b, k, /*transposed=*/true}, 0, c, n);   // c = a b^T
 template <class T>
@@ -180,8 +187,9 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
           const std::type_identity_t<GemmMatrix<T>>& b, std::type_identity_t<T> beta, T* c,
           int64_t stride_c, int threads = ThreadPool::Current().threads()) {
   constexpr int64_t kThin = 4;
-  // The operations for which another thread is worthwhile, some 2 us of work, and those of a tile
-  // that repays packing its factors anew where threads get several, so that none waits for long.
+  // kLeastFlops: the operations that justify one more thread, about 2 us of work. kTileFlops: the
+  // operations of a tile that justify packing its factors again, if threads get several tiles so
+  // that none waits for long.
   constexpr double kLeastFlops = 2.5e5, kTileFlops = 1.7e7;
   if (m <= 0 || n <= 0) return;
   const bool nothing = k <= 0 || alpha == T(0);
@@ -195,11 +203,11 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
     if (!nothing) detail::AddProduct<T>(kind, m, n, k, alpha, a, b, c, stride_c);
     return;
   }
-  // Tiles end where Eigen's blocks end, so that each element is computed as it is without tiles.
-  // They are halved until there are enough, along the side that leaves the largest one less to do:
-  // a side that is few of Eigen's blocks long is cut unevenly (64 columns into 48 and 16).
+  // Tiles end where Eigen's blocks end, so that each element is computed as without tiles. Tiles
+  // are halved until there are enough, along the side that makes the largest tile cheaper. A side
+  // of only few of Eigen's blocks is cut unevenly (64 columns into 48 and 16).
   using Block = detail::GemmBlock<T>;
-  constexpr int64_t kVectors = 128;  // a multiple of the block of products with a vector
+  constexpr int64_t kVectors = 128;  // a multiple of Eigen's block for products with a vector
   detail::GemmCut rows(m, kind == detail::GemmKind::kBlocks ? 2 * Block::kRows : kVectors);
   detail::GemmCut columns(n, kind == detail::GemmKind::kBlocks ? Block::kColumns : kVectors);
   const double most =

@@ -1,7 +1,7 @@
-// Im2col: convolutions with few output pixels an image, as matrix products. The elements under each
-// window become a row of a matrix, for many images at a time; the product with the kernels has
-// vectors along the depth and the output channels, as lines of pixels would be too short for
-// vectors.
+// Im2col: computes convolutions with few output pixels in each image as matrix products. The
+// elements under each window become a row of a matrix, for many images at a time. The product with
+// the kernels has vectors along the depth and the output channels, because lines of pixels are too
+// short for vectors. Used by Conv of the "eigen" backend.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_IM2COL_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_IM2COL_HPP_
 
@@ -11,13 +11,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The sizes of such a convolution, and its run.
+// The sizes of such a convolution and the function that runs it.
 struct Im2col {
   ConvSizes sizes;
   int64_t groups = 1;
-  int64_t depth = 0;                  // of a group
-  bool whole = true;                  // a window covers its image, whose memory is the row
-  int64_t block_images = 1;           // images whose rows and products fit in the L2 cache
+  int64_t depth = 0;  // of one group
+  bool whole = true;  // each window covers its whole image, so that the image itself is the row
+  int64_t block_images = 1;           // the rows and products of so many images fit in the L2 cache
   int64_t columns = 0, products = 0;  // floats of the rows and of the products
 
   Im2col(ConvSizes all, int64_t group_count)
@@ -34,13 +34,14 @@ struct Im2col {
     if (!whole) columns = block_images * pixels * depth;
     if (pixels > 1) products = block_images * pixels * sizes.outputs;
   }
+  // True if this algorithm is faster than ConvPlan's.
   static bool IsFaster(const ConvSizes& sizes) {
     const bool thin = sizes.output_pixels <= 4 || (sizes.output_pixels <= 8 && sizes.batch >= 4);
     return thin && sizes.channels * sizes.kernel >= 16 && sizes.channels > 1;
   }
   int64_t ScratchBytes() const { return (columns + products) * int64_t{sizeof(float)}; }
 
-  // `scratch` has ScratchBytes() bytes.
+  // Runs the convolution. `scratch` must have ScratchBytes() bytes.
   void Run(const float* x, const float* w, const float* bias, float* y, float* scratch) const {
     for (int64_t first = 0; first < sizes.batch; first += block_images)
       for (int64_t group = 0; group < groups; ++group)
@@ -49,6 +50,7 @@ struct Im2col {
   }
 
  private:
+  // Computes one group of images [first, first + count).
   void RunBlock(const float* x, const float* w, const float* bias, float* y, float* scratch,
                 int64_t first, int64_t count, int64_t group) const {
     const int64_t pixels = sizes.output_pixels, outputs = sizes.outputs;
@@ -75,9 +77,9 @@ struct Im2col {
           y[n * y_image + m * pixels + pixel] =
               product[(n * pixels + pixel) * outputs + m] + (bias ? bias[m] : 0.f);
   }
-  // Writes rows[image, pixel, depth].
+  // Copies the elements under each window to rows[image, pixel, depth]; pads are 0.
   void Gather(const float* x, int64_t image, int64_t count, float* rows) const {
-    constexpr int64_t kChunk = 16 * 1024;  // elements; some 10 us
+    constexpr int64_t kChunk = 16 * 1024;  // elements; about 10 us
     const int64_t pixels = sizes.output_pixels;
     ParallelForRange(count, kChunk / (pixels * depth + 1) + 1, [&](int64_t begin, int64_t end) {
       WindowTaps taps(sizes.axes);

@@ -1,5 +1,5 @@
-// Lanes: as many floats as one register of the target holds, by the compilers' vector extensions.
-// Used by the convolutions and pools of the "eigen" backend.
+// Lanes: as many floats as a register of the target CPU holds, by the vector extensions of the
+// compilers. Used by the convolutions and pools of the "eigen" backend.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_LANES_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_LANES_HPP_
 
@@ -23,7 +23,7 @@ inline constexpr int kLanes = 8;
 #else
 inline constexpr int kLanes = 4;
 #endif
-// Registers for a block of sums; the others are for its operands.
+// Registers for a block of sums; the other registers hold operands.
 #if defined(__AVX512F__) || defined(__aarch64__)
 inline constexpr int kSumRegisters = 24;
 #else
@@ -36,14 +36,16 @@ typedef float LanesInMemory
 
 inline int64_t RoundUpToLanes(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
-// By reference: there is no common calling convention for registers of this width.
+// Load and Store pass vectors by reference: registers of this width have no common calling
+// convention.
 __attribute__((always_inline)) inline void Load(const float* from, Lanes& to) {
   to = *reinterpret_cast<const LanesInMemory*>(from);
 }
 __attribute__((always_inline)) inline void Store(const Lanes& from, float* to) {
   *reinterpret_cast<LanesInMemory*>(to) = from;
 }
-// Loads `count` elements, at most kLanes; the others are 0, and their memory is not touched.
+// Loads `count` elements, at most kLanes. Sets the other elements to 0 and does not read their
+// memory.
 __attribute__((always_inline)) inline void LoadPart(const float* from, int64_t count, Lanes& to) {
 #if defined(__AVX512F__)
   to = _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
@@ -52,6 +54,7 @@ __attribute__((always_inline)) inline void LoadPart(const float* from, int64_t c
   std::memcpy(&to, from, static_cast<size_t>(count) * sizeof(float));
 #endif
 }
+// Stores the first `count` elements, at most kLanes.
 __attribute__((always_inline)) inline void StorePart(const Lanes& from, int64_t count, float* to) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), from);
@@ -60,7 +63,7 @@ __attribute__((always_inline)) inline void StorePart(const Lanes& from, int64_t 
 #endif
 }
 
-// The larger of each two elements; the one of `result` if either is a NaN.
+// Sets `result` to the larger element of each pair; keeps it if either element is a NaN.
 __attribute__((always_inline)) inline void TakeLarger(const Lanes& value, Lanes& result) {
 #if defined(__AVX512F__)
   result = _mm512_max_ps(value, result);
@@ -73,8 +76,8 @@ __attribute__((always_inline)) inline void TakeLarger(const Lanes& value, Lanes&
 #endif
 }
 
-// to[i] = from[i * stride] for i in [0, count). Elements between these may be read, elements behind
-// the last are not; up to kLanes - 1 elements behind the last target may be written.
+// Copies to[i] = from[i * stride] for i in [0, count). May read the source elements between these,
+// but none behind the last. May write up to kLanes - 1 elements behind the last target.
 inline void CopyStrided(const float* from, int64_t stride, int64_t count, float* to) {
   int64_t i = 0;
   Lanes low, high;
@@ -92,7 +95,7 @@ inline void CopyStrided(const float* from, int64_t stride, int64_t count, float*
     auto take_even = [&]<size_t... kEven>(std::index_sequence<kEven...>) {
       low = __builtin_shufflevector(low, high, static_cast<int>(2 * kEven)...);
     };
-    for (; i + kLanes < count; i += kLanes) {  // reads nothing behind the last element
+    for (; i + kLanes < count; i += kLanes) {  // does not read behind the last element
       Load(from + 2 * i, low);
       Load(from + 2 * i + kLanes, high);
       take_even(std::make_index_sequence<kLanes>());

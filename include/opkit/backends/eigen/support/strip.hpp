@@ -1,6 +1,6 @@
-// Strip: a padded copy of the part of an image that a block of windows covers, in which the columns
-// of one phase of the stride are neighbours. In it every window operator has stride 1 and no
-// border: neighbouring windows read neighbouring elements, and whole vectors may be read.
+// Strip: a padded copy of the part of an image that a block of windows covers. In a strip the
+// columns of one phase of the stride are neighbours. So every window operator has stride 1 and no
+// border: neighbouring windows read neighbouring elements, and kernels may read whole vectors.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
 
@@ -18,7 +18,7 @@ struct WindowBlock {
   int64_t row = 0, rows = 0, column = 0, columns = 0;
 };
 
-// For Propose: refuses nodes whose strips would need unreasonably much memory.
+// Throws UnsupportedOperatorFeature for strips of more than 2^28 elements.
 inline void RequireModestCopy(double elements) {
   constexpr double kMost = 1 << 28;
   if (elements > kMost)
@@ -26,19 +26,19 @@ inline void RequireModestCopy(double elements) {
         "it copies what a window covers, and this one is too large for that");
 }
 
-// The layout of the strips of blocks of up to some size.
+// The layout of strips for blocks of at most a given size.
 class Strip {
  public:
   Strip() = default;
   Strip(const WindowAxis& rows, const WindowAxis& columns, int64_t most_rows, int64_t most_columns)
       : rows_(rows), columns_(columns) {
-    // Only phases that a window reads are stored, in the order of the kernel's elements: element k
-    // has that of element k + stride / gcd.
+    // Only phases that a window reads are stored, in the order of the kernel's elements. Elements k
+    // and k + stride / gcd have the same phase.
     phases_ =
         (std::min)(columns.kernel, columns.stride / std::gcd(columns.stride, columns.dilation));
     reach_ = (columns.extent() - 1) / columns.stride;
     phase_size_ = RoundUpToLanes(most_columns) + reach_;
-    // As doubles, which do not overflow.
+    // Computed in double, which does not overflow.
     RequireModestCopy(static_cast<double>(phases_) * static_cast<double>(phase_size_) *
                       static_cast<double>(StripRows(most_rows)));
     row_size_ = phases_ * phase_size_;
@@ -46,8 +46,8 @@ class Strip {
   }
 
   int64_t size() const { return size_; }                   // floats of one plane
-  int64_t line() const { return LineStep() * row_size_; }  // between rows of windows
-  // The offset of element (row, column) of the kernel from the first element of its window.
+  int64_t line() const { return LineStep() * row_size_; }  // from one row of windows to the next
+  // Returns the offset of element (row, column) of the kernel from the first element of its window.
   int64_t Offset(int64_t row, int64_t column) const {
     const int64_t along = column * columns_.dilation;
     return (rows_.kernel == 1 ? 0 : row * rows_.dilation) * row_size_ +
@@ -60,9 +60,9 @@ class Strip {
         offsets.push_back(base + Offset(row, column));
   }
 
-  // Fills the strip of a block of windows with elements of `plane`, and with `pad` outside it; only
-  // with pads if it is null. Fill strips in the order of their addresses; the last must have kLanes
-  // more floats behind it.
+  // Fills the strip of a block of windows with elements of `plane`, and with `pad` outside the
+  // plane. If `plane` is null, fills it with `pad` only. Fill strips in ascending order of their
+  // addresses; kLanes more floats must follow the last strip.
   void Fill(const float* plane, float pad, const WindowBlock& block, float* strip) const {
     const int64_t step = rows_.kernel == 1 ? rows_.stride : 1;
     const int64_t first = rows_.Start(block.row), count = StripRows(block.rows);
@@ -74,19 +74,19 @@ class Strip {
   }
 
  private:
-  // For a kernel of one row the strip has only the rows at its strides.
+  // If the kernel has one row, the strip contains only the rows at multiples of the stride.
   int64_t LineStep() const { return rows_.kernel == 1 ? 1 : rows_.stride; }
   int64_t StripRows(int64_t windows) const {
     return rows_.kernel == 1 ? windows : (windows - 1) * rows_.stride + rows_.extent();
   }
-  // Writes whole vectors from the first element on: the next phase, row or plane overwrites the
-  // surplus behind a phase's end.
+  // Fills a row of the strip. Writes whole vectors in ascending order: the next phase, row or plane
+  // overwrites the surplus behind the end of a phase.
   void FillRow(const float* row, float pad, const WindowBlock& block, float* strip) const {
     const int64_t count = block.columns + reach_, stride = columns_.stride;
     for (int64_t i = 0; i < phases_; ++i) {
       float* out = strip + i * phase_size_;
       const int64_t start = columns_.Start(block.column) + i * columns_.dilation % stride;
-      // Elements [begin, end) of the phase are in the row.
+      // Elements [begin, end) of the phase lie in the row; the others are pads.
       int64_t begin = 0, end = 0;
       if (row && start < columns_.input) {
         end = stride == 1 ? columns_.input - start : (columns_.input - 1 - start) / stride + 1;
@@ -105,8 +105,8 @@ class Strip {
   int64_t phases_ = 1, reach_ = 0, phase_size_ = 0, row_size_ = 0, size_ = 0;
 };
 
-// `axes` without those that have one element and one window on it; keeps at least one axis. An axis
-// with a pad before the element stays, as its window may be in the pad.
+// Returns `axes` without the axes of one element and one window; keeps at least one axis. An axis
+// with a pad before its element stays, because its window may be in the pad.
 inline WindowAxes WithoutTrivialAxes(const WindowAxes& axes) {
   WindowAxes out;
   for (const WindowAxis& axis : axes)
@@ -116,14 +116,14 @@ inline WindowAxes WithoutTrivialAxes(const WindowAxes& axes) {
   return out;
 }
 
-// The last two axes of a window operator as rows and columns; an image of one axis is one row.
+// The last two axes of a window operator, as rows and columns. An image with one axis is one row.
 struct WindowPlane {
   WindowAxis rows{.input = 1, .output = 1}, columns;
 
   explicit WindowPlane(const WindowAxes& axes) : columns(axes.back()) {
     if (axes.size() > 1) rows = axes[axes.size() - 2];
   }
-  // The products of the outputs, and of the kernels, of the axes before.
+  // The products of the outputs, and of the kernels, along the axes before the last two.
   static int64_t OuterOutputs(const WindowAxes& axes) {
     int64_t count = 1;
     for (size_t axis = 0; axis + 2 < axes.size(); ++axis) count *= axes[axis].output;
@@ -139,8 +139,8 @@ struct WindowPlane {
   int64_t taps() const { return rows.kernel * columns.kernel; }
 };
 
-// For the axes before those: the plane of an image that element `kernel` of window `output` is in,
-// all in row-major order; -1 for a pad.
+// Returns the plane of an image in which element `kernel` of window `output` lies; -1 for a pad.
+// All three are row-major indices along the axes before the last two.
 inline int64_t OuterPlane(const WindowAxes& axes, int64_t output, int64_t kernel) {
   int64_t plane = 0, step = 1;
   for (size_t axis = axes.size() < 2 ? 0 : axes.size() - 2; axis-- > 0;) {
@@ -155,13 +155,13 @@ inline int64_t OuterPlane(const WindowAxes& axes, int64_t output, int64_t kernel
   }
   return plane;
 }
-// For Propose: refuses windows for which a count of elements could overflow, or with too many
-// elements for a table.
+// Throws UnsupportedOperatorFeature for windows for which a count of elements could overflow, or
+// with too many elements for a table.
 inline void RequireModestWindows(const WindowAxes& axes) {
   constexpr int64_t kMost = 1 << 24;
   int64_t taps = 1;
   for (const WindowAxis& axis : axes) {
-    taps *= axis.kernel;  // two factors of at most kMost and 32 bits
+    taps *= axis.kernel;  // no overflow: the factors have at most 24 and 32 bits
     if ((std::max)({axis.extent(), axis.pad_begin, axis.pad_end, taps}) > kMost)
       throw UnsupportedOperatorFeature("it lists what a window covers, and this one is too large");
   }

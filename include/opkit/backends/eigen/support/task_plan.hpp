@@ -1,5 +1,5 @@
-// TaskPlan: work cut into tasks that need scratch memory. Each working thread has one piece of the
-// scratch memory that was planned for the operator.
+// TaskPlan: work cut into tasks that need scratch memory. Each working thread uses one piece of the
+// operator's scratch memory. Used by the convolutions and pools of the "eigen" backend.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_TASK_PLAN_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_TASK_PLAN_HPP_
 
@@ -12,15 +12,17 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Pieces of memory for the threads of a loop; a thread holds one while it runs a range.
+// Pieces of memory ("slots") for the threads of a loop. A thread holds one slot while it runs a
+// range.
 class ScratchSlots {
  public:
-  // `count` slots of `size` bytes from `base` on; size and base are multiples of 64.
+  // `count` slots of `size` bytes from `base` on. Size and base must be multiples of 64.
   ScratchSlots(void* base, int64_t size, int count)
       : base_(static_cast<char*>(base)), size_(size), count_(count) {}
   static constexpr int kMost = 64;
   static int64_t RoundUp(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+  // Holds a free slot while it lives.
   class Slot {
    public:
     explicit Slot(ScratchSlots& slots) : slots_(slots), index_(slots.Take()) {}
@@ -36,7 +38,8 @@ class ScratchSlots {
   };
 
  private:
-  // A loop runs on at most as many threads as there are slots, so that one is free.
+  // Takes a free slot. A slot is always free, because a loop runs on at most as many threads as
+  // there are slots.
   int Take() {
     for (;;) {
       uint64_t taken = taken_.load(std::memory_order_relaxed);
@@ -53,21 +56,22 @@ class ScratchSlots {
   std::atomic<uint64_t> taken_{0};
 };
 
-// How work is cut into tasks.
+// The number of tasks, their distribution over threads, and their scratch memory.
 struct TaskPlan {
   int64_t tasks = 0;
-  int64_t grain = 1;       // tasks of a chunk for another thread
-  int64_t slot_bytes = 0;  // scratch of one thread, by ScratchSlots::RoundUp
+  int64_t grain = 1;       // tasks that one thread takes at a time
+  int64_t slot_bytes = 0;  // scratch memory of one thread, rounded by ScratchSlots::RoundUp
 
-  // The number of threads that run at a time, and the memory for all of them.
+  // Slots: the largest number of threads that work at a time. ScratchBytes: the memory for all of
+  // them.
   int Slots(int threads) const {
     const int64_t most = (std::min)(threads, ScratchSlots::kMost);
     return static_cast<int>((std::min)((tasks - 1) / grain + 1, most));
   }
   int64_t ScratchBytes(int threads) const { return slot_bytes * Slots(threads); }
 
-  // Calls f(begin, end, memory of this thread) for all tasks. `scratch` has ScratchBytes(threads)
-  // bytes.
+  // Calls f(begin, end, memory of this thread) for all tasks, on the threads of the current pool.
+  // `scratch` must have ScratchBytes(threads) bytes.
   template <class F>
   void Run(void* scratch, int threads, F f) const {
     ScratchSlots slots(scratch, slot_bytes, Slots(threads));

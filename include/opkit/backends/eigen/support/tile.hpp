@@ -1,6 +1,6 @@
-// Tile: the innermost loop of the convolutions. A block of sums stays in registers during one pass
-// over the depth; the offsets of its inputs are in a table, so that the same loop serves images
-// themselves, padded copies, and packed copies.
+// Tile: the innermost loop of the convolutions of the "eigen" backend. A block of sums stays in
+// registers during one pass over the depth. The offsets of its inputs are in a table, so that the
+// same loop serves images, padded copies and packed copies.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_TILE_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_TILE_HPP_
 
@@ -12,9 +12,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// output[r, l, j] = start + sum over k < depth of weights[r, k] * input[offsets[k], l, j] for
-// output channels r, lines l of the image, and pixels j of a line. `start` is the channel's bias,
-// or the output's present value.
+// The operands of output[r, l, j] = start + sum over k < depth of weights[r, k] * input[offsets[k],
+// l, j]. Here r is an output channel, l a line of the image, and j a pixel of the line. `start` is
+// the channel's bias, or the present value of the output.
 struct Tile {
   int64_t depth = 0;
   const float* weights = nullptr;  // [rows, depth]
@@ -26,9 +26,10 @@ struct Tile {
   int64_t output_row = 0, output_line = 0;
   int64_t last = kLanes;        // pixels in the last vector of a line; others are not written
   const float* bias = nullptr;  // null: none
-  bool add = false;             // adds to the output's present values
+  bool add = false;             // start from the present values of the output
 };
 
+// Computes a tile of kRows output channels, kLines lines and kVectors vectors in each line.
 template <int kRows, int kLines, int kVectors>
 void RunTile(const Tile& tile) {
   constexpr int kPixels = kLines * kVectors;  // vectors of a row
@@ -63,7 +64,7 @@ void RunTile(const Tile& tile) {
         pixels[kSums % kPixels] * weights[static_cast<int64_t>(kSums) / kPixels * weight_row + k]),
        ...);
     }
-    // All outputs are written here: the place for a fused activation.
+    // A fused activation would belong here, where all outputs are written.
     ((is_part(kSums) ? StorePart(sums[kSums], tile.last, output(kSums))
                      : Store(sums[kSums], output(kSums))),
      ...);
@@ -72,18 +73,18 @@ void RunTile(const Tile& tile) {
 
 using TileFunction = void (*)(const Tile&);
 
-// The largest block of several output channels and one line. Fewer rows are divided into blocks
-// whose rows are powers of two.
+// The largest tile of several output channels ("rows") and one line. Fewer rows are divided into
+// tiles whose rows are powers of two.
 inline constexpr int kTileVectors = 3;
 inline constexpr int kTileRows = kSumRegisters / kTileVectors;
 
-// The rows of the next tile, of `left` rows.
+// Returns the number of rows of the next tile, if `left` rows are left.
 inline int NextTileRows(int64_t left) {
   int rows = kTileRows;
   while (rows > left) rows /= 2;
   return rows;
 }
-// The tile of kTileRows rows or a smaller power of two, and 1 to kTileVectors vectors.
+// Returns the function for a tile of `rows` rows (from NextTileRows) and 1 to kTileVectors vectors.
 inline TileFunction FindTile(int rows, int vectors) {
   static constexpr TileFunction kTiles[4][kTileVectors] = {
       {&RunTile<1, 1, 1>, &RunTile<1, 1, 2>, &RunTile<1, 1, 3>},
@@ -94,8 +95,8 @@ inline TileFunction FindTile(int rows, int vectors) {
   return kTiles[rows == 1 ? 0 : rows == 2 ? 1 : rows == 4 ? 2 : 3][vectors - 1];
 }
 
-// For one output channel (depthwise): several lines, so that enough independent sums hide the
-// latency of an addition.
+// Tiles for one output channel (depthwise convolutions) have several lines, so that enough
+// independent sums hide the latency of an addition.
 inline constexpr int kLineVectors = 6;
 
 inline int NextTileLines(int64_t left, int vectors) {
@@ -103,7 +104,8 @@ inline int NextTileLines(int64_t left, int vectors) {
   while (lines > left) lines /= 2;
   return lines;
 }
-// The tile of that many lines (from NextTileLines) and 1 to kLineVectors vectors.
+// Returns the function for a tile of `lines` lines (from NextTileLines) and 1 to kLineVectors
+// vectors.
 inline TileFunction FindLineTile(int lines, int vectors) {
   static constexpr TileFunction kTiles[4][kLineVectors] = {
       {&RunTile<1, 1, 1>, &RunTile<1, 1, 2>, &RunTile<1, 1, 3>, &RunTile<1, 1, 4>,
