@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, section 4), for bytes in JSON.
+// Base64 (RFC 4648, section 4): encodes bytes as text, for JSON files.
 #ifndef OPKIT_INTEROP_BASE64_HPP_
 #define OPKIT_INTEROP_BASE64_HPP_
 
@@ -29,7 +29,7 @@ inline std::string EncodeBase64(std::string_view bytes) {
   return out;
 }
 
-// The number of bytes that `text` encodes; SIZE_MAX if its length is wrong.
+// Returns the number of bytes that `text` encodes; SIZE_MAX if its length is no multiple of 4.
 inline size_t Base64Bytes(std::string_view text) {
   if (text.size() % 4 != 0) return SIZE_MAX;
   size_t padding = 0;
@@ -37,8 +37,8 @@ inline size_t Base64Bytes(std::string_view text) {
   return text.size() / 4 * 3 - padding;
 }
 
-// Accepts only padded text without white space whose unused bits are zero, so that no two texts
-// encode the same bytes; nullopt for other text.
+// Decodes base64. Accepts only padded text without white space and with unused bits of zero, so
+// that no two texts encode the same bytes. Returns nullopt for other text.
 inline std::optional<std::string> DecodeBase64(std::string_view text) {
   static constexpr auto kValues = [] {
     struct Table {

@@ -1,5 +1,5 @@
-// CheckOperator in a doctest suite, in one line. Failures are one message, at the line of the
-// macro.
+// Macros that run CheckOperator in a doctest suite, in one line. All failures are one message, at
+// the line of the macro.
 #ifndef OPKIT_INTEROP_DOCTEST_HPP_
 #define OPKIT_INTEROP_DOCTEST_HPP_
 
@@ -7,7 +7,7 @@
 
 #include "opkit/op/check.hpp"
 
-// For use in a test case; its arguments are those of CheckOperator.
+// Checks an operator inside a test case; takes the arguments of CheckOperator.
 //   TEST_CASE("Axpy") { OPKIT_CHECK_OPERATOR("Axpy"); }
 #define OPKIT_CHECK_OPERATOR(...)                                                  \
   do {                                                                             \
@@ -15,7 +15,7 @@
     DOCTEST_CHECK_MESSAGE(opkit_report.ok(), ToString(opkit_report));              \
   } while (0)
 
-// For namespace scope: defines a test case "CheckOperator Axpy".
+// Defines a test case, such as "CheckOperator Axpy". For namespace scope.
 //   OPKIT_TEST_OPERATOR("Axpy");
 #define OPKIT_TEST_OPERATOR(name, ...)                     \
   DOCTEST_TEST_CASE("CheckOperator " name) {               \

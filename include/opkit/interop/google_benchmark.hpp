@@ -1,5 +1,5 @@
-// Benchmarks of kernels with Google Benchmark: BenchmarkOperator registers one for every kernel,
-// dtype and shape of an operator, with rates by its schema's cost.
+// Benchmarks of kernels with Google Benchmark: BenchmarkOperator registers a benchmark for every
+// kernel, dtype and shape of an operator. Rates are computed from the cost in its schema.
 #ifndef OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_
 #define OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_
 
@@ -14,20 +14,20 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// The options of BenchmarkOperator.
 struct BenchmarkOptions {
   Arguments args = {};
   int num_inputs = -1;  // as in CheckOptions
   int num_outputs = -1;
   std::vector<Shape> input_shapes = {};
-  std::vector<DType> dtypes =
-      {};  // default: those that the schema claims for its inputs, or float32
+  std::vector<DType> dtypes = {};  // default: the dtypes of the schema's inputs, or float32
   uint64_t seed = 1;
 };
 
 namespace detail {
 
-// Benchmarks one kernel: an operator with its inputs on the kernel's device, in the layouts of the
-// first configuration that the kernel proposes.
+// The benchmark of one kernel: an operator with its inputs on the kernel's device, in the layouts
+// of the first configuration that the kernel proposes.
 class KernelBenchmark {
  public:
   KernelBenchmark(const Kernel* kernel, OperatorDef def, std::vector<Tensor> inputs)
@@ -59,7 +59,7 @@ class KernelBenchmark {
       Tensor* input = ws.GetTensor(def_.inputs()[i]);
       *input = ConvertLayout(*input, config->input_layouts[i]);
     }
-    // This kernel, not the next one that accepts the node.
+    // With `.kernel`, a kernel that refuses the node is an Error; no other kernel takes its place.
     const auto op =
         CreateOperator(def_, &ws, {.kernel = kernel_, .config = config ? &*config : nullptr});
     op->Run();  // allocates the outputs
@@ -86,7 +86,7 @@ class KernelBenchmark {
   std::vector<Tensor> inputs_;
 };
 
-// "[2, 3]" if all shapes are equal, else "[2, 3]x[3, 4]".
+// Returns the shapes for a benchmark's name: "[2, 3]" if all are equal, else "[2, 3]x[3, 4]".
 inline std::string ShapesName(const std::vector<Tensor>& inputs) {
   std::string out;
   bool alike = true;
@@ -124,13 +124,14 @@ inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& 
 
 }  // namespace detail
 
-// Registers "Axpy(alpha=2)/cpu/reference/float32/[1024]" and so on: for every kernel that is
-// registered by then, every dtype, and every shape, which all inputs have, or for
-// options.input_shapes; without shapes, for the inputs that the schema's TestInputs make. A kernel
-// of another layout works on tensors in that layout; conversions are not timed. Counters: FLOP/s,
-// bytes/s, and the threads of the default pool. A kernel that declines or refuses shows why. Call
-// it from main before benchmark::RunSpecifiedBenchmarks, or from a static initialiser of the file
-// that registers the operator. Errors: kNotFound, kInvalidArgument as from CheckOperator.
+// Registers benchmarks such as "Axpy(alpha=2)/cpu/reference/float32/[1024]": for every kernel that
+// is registered at this time, every dtype and every shape, which all inputs have.
+// options.input_shapes, one shape for each input, adds a case. Without shapes, uses the inputs of
+// the schema's TestInputs. A kernel of another layout gets tensors in that layout; conversions are
+// not timed. Counters: FLOP/s, bytes/s, and the threads of the default pool. A kernel that refuses
+// the node reports the reason. Call it from main before benchmark::RunSpecifiedBenchmarks, or from
+// a static initialiser of the file that registers the operator. Throws kNotFound and
+// kInvalidArgument like CheckOperator.
 //
 //   static const bool registered = BenchmarkOperator("Axpy", {{1024}, {1 << 20}});
 //   static const bool also = BenchmarkOperator("Conv1", {}, {.input_shapes = {{64, 1024}, {3}}});
@@ -159,8 +160,8 @@ inline bool BenchmarkOperator(const std::string& op, const std::vector<Shape>& s
   }
   return true;
 }
-// Registers benchmarks on the given inputs, which are on the host. The dtype in the names is that
-// of the first.
+// Registers benchmarks on the given inputs, which must be on the host. The benchmarks' names have
+// the dtype of the first input.
 inline bool BenchmarkOperatorOn(const std::string& op, const std::vector<Tensor>& inputs,
                                 BenchmarkOptions options = {}) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);

@@ -1,5 +1,6 @@
-// Graph passes in MXNet's spelling: functions that get a graph as JSON text and answer the text of
-// another. The definitions need nlohmann/json; with CMake the target opkit::json holds them.
+// JsonGraphPass: graph passes in MXNet's style, functions from a graph as JSON text to the JSON
+// text of another graph. The definitions need nlohmann/json; with CMake the target opkit::json
+// contains them.
 #ifndef OPKIT_INTEROP_GRAPH_PASS_HPP_
 #define OPKIT_INTEROP_GRAPH_PASS_HPP_
 
@@ -18,25 +19,25 @@ Graph RunJsonPass(const Graph& graph, const PassArguments& options, GraphPassCal
 
 }  // namespace detail
 
-// The graph that JSON in the shape of MXNet's symbols says `before` has become. The text is what
-// WriteSymbolJson (graph/partition/symbol_json.hpp) has made of `before`, changed:
-// - a node is the one of its name in `before`, with what the text does not say (the types of
-//   attributes, bodies, device, names of outputs); a name that `before` does not have is a new
-//   node's, which has as many outputs as "dtypes" has elements, or as its operator says. Other
-//   types and shapes are not read: they are inferred
-// - attributes whose text is another have the type that the operator declares, or that they had;
-//   they are strings where neither is known
-// - inputs and constants stay, read or not; there are no new ones. Outputs stay as many, and keep
-//   their names: where that needs one, an Identity gives it
+// Returns the graph that `text`, JSON in the shape of MXNet's symbols, describes. The text must be
+// the output of WriteSymbolJson (graph/partition/symbol_json.hpp) for `before`, with changes:
+// - A node with the name of a node of `before` is that node. It keeps what the text cannot express:
+//   types of attributes, bodies, device, names of outputs. Any other name is a new node. A new node
+//   has as many outputs as its "dtypes" has elements, else as its operator's schema gives, else
+//   one. Other dtypes and shapes are not read, but inferred.
+// - An attribute whose text has changed gets the type that the operator declares, else the type
+//   that it had before, else string.
+// - Inputs and constants stay, even if no node reads them; the text cannot add new ones. Outputs
+//   keep their number and names; where necessary, an Identity node gives a value that name.
 //
-// Errors begin with the place, "nodes[3].inputs[0]: …": kInvalidArgument for what is no such text
-// or does not fit together, kUnsupported for a `before` that the text cannot say, as a node
-// rewrites a value or two have one name.
+// Errors begin with the place: "nodes[3].inputs[0]: …". Throws kInvalidArgument for text that is no
+// such JSON or is inconsistent. Throws kUnsupported for a `before` that the text cannot express,
+// because a node rewrites a value or two nodes have the same name.
 Graph ReadSymbolJson(const Graph& before, std::string_view text);
 
-// Makes the body of a pass of a function that MXNet 1.7 would call so, without the tensors and the
-// PassResource that it has besides. *out_graph is made with new, and deleted here; where it is left
-// alone, the graph stays as it is.
+// Makes the body of a pass from a function in the style of MXNet 1.7, but without MXNet's tensors
+// and PassResource. The function allocates *out_graph with new, and the pass deletes it. If the
+// function does not set *out_graph, the graph stays unchanged.
 //
 //   MXReturnValue my_pass(const std::string& in_graph, const std::string** out_graph,
 //                         const std::unordered_map<std::string, std::string>& options) {

@@ -1,5 +1,5 @@
-// Graphs as JSON text and back, everything to the bit. The definitions need nlohmann/json; with
-// CMake the target opkit::json holds them.
+// SaveGraphJson, LoadGraphJson: graphs as JSON text and back, exact to the bit. The definitions
+// need nlohmann/json; with CMake the target opkit::json contains them.
 #ifndef OPKIT_INTEROP_JSON_HPP_
 #define OPKIT_INTEROP_JSON_HPP_
 
@@ -7,19 +7,19 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// {"format": "opkit graph", "version": 1, "inputs": […], "constants": […], "nodes": […],
-// "outputs": […]}. A node whose operator a library brought says which: "library": {"name":
-// "libexp_log.so", "version": "0.1.0"}, as the library announces itself. Errors, with the path in
-// the document: kUnsupported for a tensor that the host cannot reach or that has a layout of its
-// own, a subgraph that is no Graph, a name of an attribute or subgraph that is not UTF-8;
-// kUninitialized for a tensor with a dtype and no data.
+// Returns the graph as text: {"format": "opkit graph", "version": 1, "inputs": […], "constants":
+// […], "nodes": […], "outputs": […]}. A node whose operator comes from a library has a member such
+// as "library": {"name": "libexp_log.so", "version": "0.1.0"}, as the library announces itself.
+// Errors name the path in the document. Throws kUnsupported for a tensor that the host cannot reach
+// or whose layout cannot be converted, for a subgraph that is no Graph, and for an attribute or
+// subgraph whose name is not UTF-8. Throws kUninitialized for a tensor with a dtype and no data.
 std::string SaveGraphJson(const Graph& graph);
 
-// The graph that was saved, attributes and tensors to the bit. The operators need not be
-// registered, but those of libraries: one Error (kNotFound) names all that are missing, with their
-// libraries. An operator of the name is enough, whatever library and version it is of. Compiling
-// the graph checks its nodes against their schemas. Errors name the place:
-// "nodes[3].attributes.alpha.float: expected a number, found array".
+// Returns the saved graph, with attributes and tensors exact to the bit. Operators that came from
+// libraries must be registered: one kNotFound Error names all missing operators and their
+// libraries. An operator of the same name is enough, whatever its library and version. Other
+// operators need not be registered. Compiling the graph checks its nodes against their schemas.
+// Errors name the place: "nodes[3].attributes.alpha.float: expected a number, found array".
 Graph LoadGraphJson(std::string_view text);
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// The parts of a graph as JSON values and back: strings, devices, shapes, tensors, attributes. A
-// wrong value is an Error that begins with its path in the document.
+// Converts the parts of a graph to JSON values and back: strings, devices, shapes, tensors,
+// attributes. For a wrong value throws an Error that begins with the path in the document.
 #ifndef OPKIT_INTEROP_JSON_VALUES_HPP_
 #define OPKIT_INTEROP_JSON_VALUES_HPP_
 
@@ -15,13 +15,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-using Json = nlohmann::ordered_json;  // members stay in the order they were written
+using Json = nlohmann::ordered_json;  // members keep the order in which they were written
 
 [[noreturn]] OPKIT_COLD inline void ThrowAtPath(const std::string& path, const std::string& what,
                                                 ErrorCode code = ErrorCode::kInvalidArgument) {
   Throw(code, path.empty() ? "the document" : path, ": ", what);
 }
-// Puts the path before the message of an Error of `call`.
+// Calls `call` and puts the path before the message of its Error.
 template <class F>
 auto AtPath(const std::string& path, F&& call) {
   try {
@@ -40,7 +40,8 @@ inline std::string Element(const std::string& path, size_t i) { return StrCat(pa
   ThrowAtPath(path, StrCat("expected ", expected, ", found ", json.type_name()));
 }
 
-// An object that may have only the `known` members, so that a misspelt name is an Error.
+// A JSON object. The constructor throws for members that are not `known`, so that a misspelt name
+// is an Error.
 class JsonObject {
  public:
   JsonObject(const Json& json, std::string path, const std::vector<std::string>& known)
@@ -54,11 +55,12 @@ class JsonObject {
                     StrCat("has no member '", item.key(), "'", SuggestName(item.key(), known)));
     }
   }
-  // Null if there is no such member.
+  // Returns a member; null if the object lacks it.
   const Json* Find(const char* name) const {
     const auto it = json_.find(name);
     return it == json_.end() ? nullptr : &*it;
   }
+  // Returns a member. Throws kInvalidArgument if the object lacks it.
   const Json& Get(const char* name) const {
     const Json* found = Find(name);
     if (!found) ThrowAtPath(path_, StrCat("needs the member '", name, "'"));
@@ -88,7 +90,8 @@ class JsonObject {
   const std::string path_;
 };
 
-// JSON text is UTF-8; a string of other bytes is written as {"base64": …}.
+// True if `text` is UTF-8 and can be a JSON string. A string of other bytes is written as
+// {"base64": …}.
 inline bool IsUtf8(const std::string& text) {
   try {
     static_cast<void>(Json(text).dump());
@@ -124,8 +127,8 @@ inline bool BoolFromJson(const Json& json, const std::string& path) {
   return json.get<bool>();
 }
 
-// Values without a JSON number are strings: "inf", "-inf", "nan", or for any other NaN "0x" and the
-// 16 digits of its bits.
+// Converts a number. Infinities and NaN, for which JSON has no number, become strings: "inf",
+// "-inf", "nan", or for any other NaN "0x" and the 16 hexadecimal digits of its bits.
 inline Json ToJson(double value) {
   const auto bits = std::bit_cast<uint64_t>(value);
   if ((bits >> 52 & 0x7ff) != 0x7ff) return value;
@@ -157,7 +160,8 @@ inline double FloatFromJson(const Json& json, const std::string& path) {
                            "\"nan\" or \"0x\" and 16 digits"));
 }
 
-// "cpu", "cuda:1"; "device_type_93" for a type that has no name in this program.
+// Converts a device to "cpu" or "cuda:1"; to "device_type_93" for a type without a name in this
+// program.
 inline Json ToJson(Device device) { return ToString(device); }
 inline Device DeviceFromJson(const Json& json, const std::string& path) {
   if (!json.is_string()) ThrowWrongJson(json, path, "a device, such as \"cpu\" or \"cuda:1\"");
@@ -201,7 +205,8 @@ inline DType DTypeFromJson(const Json& json, const std::string& path) {
               ErrorCode::kNotFound);
 }
 
-// An array of numbers, symbols (strings) and null for unknown extents; null for an unknown rank.
+// Converts a shape to an array of numbers, symbols (strings) and null for unknown extents. An
+// unknown rank becomes null.
 inline Json ToJson(const SymbolicShape& shape) {
   if (!shape.has_rank()) return nullptr;
   Json out = Json::array();
@@ -230,7 +235,7 @@ inline SymbolicShape ShapeFromJson(const Json& json, const std::string& path) {
   return SymbolicShape(std::move(dims));
 }
 
-// Writes the elements in row-major order, little-endian.
+// Converts a tensor. The elements are written in row-major order, little-endian, as base64.
 inline Json ToJson(const Tensor& tensor, const std::string& path) {
   static_assert(std::endian::native == std::endian::little,
                 "tensors in JSON are little-endian; this machine would have to swap bytes");
@@ -241,7 +246,7 @@ inline Json ToJson(const Tensor& tensor, const std::string& path) {
   return AtPath(path, [&] {
     const Tensor dense = tensor.is_dense() && tensor.initialized() && tensor.layout().is_standard()
                              ? tensor
-                             : tensor.Contiguous();  // or says why it cannot be
+                             : tensor.Contiguous();  // or throws the reason
     if (!IsHostAccessible(tensor.device().type))
       Throw(ErrorCode::kUnsupported, "tensor ", tensor.Describe(),
             " is not reachable from the host; copy it to the cpu first");
@@ -288,7 +293,8 @@ inline Tensor TensorFromJson(const Json& json, const std::string& path) {
   });
 }
 
-// {"int": 3}, {"floats": [0.5, "inf"]}: the member's name is the type.
+// Converts the value of an attribute. The whole is {"int": 3} or {"floats": [0.5, "inf"]}: the name
+// of the member is the type.
 template <class T>
 Json ListToJson(const Attribute& attribute, const std::string& path) {
   const auto convert = [](const T& value, const std::string& at) -> Json {

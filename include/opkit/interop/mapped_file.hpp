@@ -1,5 +1,5 @@
-// A file as the bytes of a Storage: mapped, so that pages are read from disk when they are first
-// touched and shared by all processes that map the file.
+// MapFile: a file as the bytes of a Storage. The file is mapped: pages are read from disk when they
+// are first touched, and all processes that map the file share them.
 #ifndef OPKIT_INTEROP_MAPPED_FILE_HPP_
 #define OPKIT_INTEROP_MAPPED_FILE_HPP_
 
@@ -10,9 +10,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The file's bytes on the CPU, unmapped with the last handle. They are read-only: writing to them
-// ends the program, and so does reading bytes that another process has cut off the file since.
-// Errors: kNotFound for a file that cannot be opened, kInvalidArgument for a folder or device.
+// Returns the file's bytes on the CPU; the last handle unmaps them. They are read-only: a write
+// ends the program. So does reading bytes that another process has cut off the file in the
+// meantime. Throws kNotFound for a file that cannot be opened, kInvalidArgument for a folder or
+// device.
 Storage MapFile(const std::string& path);
 
 inline std::string_view BytesOf(const Storage& storage) {

@@ -1,5 +1,6 @@
-// The operators of libraries that a saved graph needs and the program lacks, as one Error: the
-// readers of graphs gather them node by node, so that a person sees all libraries at once.
+// MissingOperators: operators of libraries that a saved graph needs and the program lacks. The
+// readers of graphs collect them node by node and report them in one Error, so that a user sees all
+// libraries at once.
 #ifndef OPKIT_INTEROP_MISSING_OPERATORS_HPP_
 #define OPKIT_INTEROP_MISSING_OPERATORS_HPP_
 
@@ -10,9 +11,11 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A list of missing operators, each with its library and its first node.
 class MissingOperators {
  public:
-  // `library` and `version`, which may be empty, are what the file says; `place` names the node.
+  // Adds an operator. `library` and `version` are from the file; `version` may be empty. `place`
+  // names the node.
   void Add(const std::string& op, const std::string& library, const std::string& version,
            const std::string& place) {
     const int number = known_.Add(StrCat(op, '\0', library, '\0', version));
@@ -24,7 +27,7 @@ class MissingOperators {
                           place});
     }
   }
-  // Throws an Error (kNotFound) that says what is missing and how to mend it.
+  // Throws kNotFound, with the missing operators and the remedy, if there are any.
   void ThrowIfAny() const {
     if (missing_.empty()) return;
     std::string text;
@@ -39,8 +42,9 @@ class MissingOperators {
   }
 
  private:
+  // An operator and the nodes that need it.
   struct Missing {
-    std::string what, place;  // of the first node
+    std::string what, place;  // `place` is the first node
     int64_t more_nodes = 0;
   };
   NameIndex known_;

@@ -1,4 +1,4 @@
-// NumPy's .npy files: ReadNpy and WriteNpy, one tensor a file. Format: NumPy Enhancement Proposal 1
+// ReadNpy, WriteNpy: NumPy's .npy files, each with one tensor. Format: NumPy Enhancement Proposal 1
 // and numpy/lib/format.py, versions 1.0 to 3.0.
 #ifndef OPKIT_INTEROP_NPY_HPP_
 #define OPKIT_INTEROP_NPY_HPP_
@@ -7,18 +7,19 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The tensor in the bytes of a .npy file, in row-major order even if the file's is Fortran's. Bytes
-// behind the elements are ignored. Errors: kInvalidArgument for bytes that are no such file or end
-// early, kUnsupported for records, objects, strings and other elements without a DType.
+// Returns the tensor in the bytes of a .npy file, in row-major order even if the file is in Fortran
+// order. Ignores bytes behind the elements. Throws kInvalidArgument for bytes that are no such file
+// or end early, kUnsupported for records, objects, strings and other elements without a DType.
 Tensor ParseNpy(std::string_view bytes);
 
-// Errors as ParseNpy's, beginning with the path; kNotFound for a file that cannot be opened.
+// Reads a file. Throws the errors of ParseNpy, beginning with the path, and kNotFound for a file
+// that cannot be opened.
 //   Tensor x = ReadNpy("x.npy");
 Tensor ReadNpy(const std::string& path);
 
-// Writes the tensor in row-major order. Errors: kUnsupported for bfloat16, which NumPy lacks, and
-// for a tensor that the host cannot reach; kUninitialized for one without data;
-// kFailedPrecondition, naming the path, when the file cannot be written.
+// Writes the tensor in row-major order. Throws kUnsupported for bfloat16, which NumPy lacks, and
+// for a tensor that the host cannot reach. Throws kUninitialized for a tensor without data, and
+// kFailedPrecondition, with the path, if the file cannot be written.
 void WriteNpy(const std::string& path, const Tensor& tensor);
 
 }  // namespace opkit

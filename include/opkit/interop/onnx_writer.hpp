@@ -1,6 +1,6 @@
-// SaveOnnx(graph, path) makes an ONNX model of a Graph, for the runtimes and tools that read those.
-// The reader of interop/onnx.hpp makes the same graph of it again. The definitions need protozero;
-// with CMake the target opkit::onnx holds them.
+// SaveOnnx(graph, path) writes a Graph as an ONNX model, for other runtimes and tools. LoadOnnx of
+// interop/onnx.hpp reads the same graph again. The definitions need protozero; with CMake the
+// target opkit::onnx contains them.
 #ifndef OPKIT_INTEROP_ONNX_WRITER_HPP_
 #define OPKIT_INTEROP_ONNX_WRITER_HPP_
 
@@ -9,51 +9,58 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// The options of ToOnnx and SaveOnnx.
 struct OnnxWriteOptions {
-  // Of the operators that the program registers and that are none of ONNX's.
+  // The domain of registered operators that are not ONNX's.
   std::string domain = "opkit";
-  // The version of ONNX's own operators that the model says it uses. opkit's operators are those of
-  // 21; a graph with operators of a later opset, which opkit lacks, may say so here. 21 to 27.
+  // The opset of ONNX's own domain that the model declares, 21 to 27. opkit's operators are those
+  // of opset 21. Set a later opset for a graph with operators that only exist since then, and that
+  // opkit lacks.
   int64_t opset = 21;
-  // The versions of other domains, such as those of OnnxModel::opsets; 1 where none is said.
+  // The versions of other domains, for example from OnnxModel::opsets. A domain that is not listed
+  // has version 1.
   std::vector<OnnxOpset> domain_versions = {};
-  std::string name = "opkit";  // of the graph; not empty
+  std::string name = "opkit";  // name of the graph; not empty
 };
 
-// The bytes of a ModelProto. In the model:
-// - inputs have the graph's dtypes and shapes: a symbol is a `dim_param`, an unknown extent is one
-//   that the model says nothing of; outputs have what inference finds (onnx.checker wants the rank
-//   of each, ONNX Runtime does not)
-// - constants are initializers, with their bytes as raw data
-// - nodes are in an order in which they can run; that of the graph if it is one
-// - a node of type "com.microsoft.Gelu" is of that domain and the type "Gelu". Others are of ONNX's
-//   domain where the operator is a standard one, or is not registered here, else of
-//   OnnxWriteOptions::domain
-// - a bool attribute is the integer 0 or 1, which ONNX has instead; floating-point attributes are
-//   rounded to float32; an integer that is given for one that the operator declares as
-//   floating-point is written as such a number
-// - a body (of If, of Loop) reads values of the graphs around it, as the node's attribute
-//   `captures` says, by their names there, with the types that inference finds; one that returns
-//   such a value gets an Identity; empty `captures` are left out. Values of its own get other names
-//   where a graph around it has theirs, as ONNX demands; the body's metadata_props say which they
-//   had (`opkit.name.` and the name in the file), and ParseOnnxModel gives them back. They do not
-//   where a body calls a value around it by another name.
-// - a node whose operator a library brought says which in its metadata_props: `opkit.library` has
-//   the library's name, `opkit.library_version` the version that it announces
-// - devices, backends and what marks gradient operators are left out, as ONNX has none of them
+// Returns the bytes of a ModelProto. In the model:
+// - Inputs have the graph's dtypes and shapes. A symbol becomes a `dim_param`; an unknown extent
+//   stays empty. Outputs have the types that inference finds (onnx.checker requires the rank of
+//   each output, ONNX Runtime does not).
+// - Constants are initializers, with their bytes as raw data.
+// - Nodes are in an order in which they can run: the graph's own order if it is one.
+// - A node of type "com.microsoft.Gelu" has that domain and the type "Gelu". Another node has
+//   ONNX's domain if its operator is a standard operator or is not registered here, and otherwise
+//   OnnxWriteOptions::domain.
+// - A bool attribute is written as the integer 0 or 1, because ONNX has no bool. Floating-point
+//   attributes are rounded to float32. An integer is written as a floating-point number if the
+//   operator declares the attribute so.
+// - A body (of If or Loop) reads values of the graphs around it by their names there. They have the
+//   types that inference finds. The node's attribute `captures`, which lists them in opkit, is not
+//   written; ParseOnnxModel makes it again, unless it is empty. A body that returns such a value
+//   gets an Identity node.
+// - A value of a body gets another name if a graph around the body has a value of its name, because
+//   ONNX requires distinct names. The body's metadata_props then have the old name, under the key
+//   `opkit.name.` and the new name, and ParseOnnxModel restores it. The old names are not written
+//   if some body of the model reads an outer value by another name.
+// - A node whose operator comes from a library has `opkit.library`, the library's name, and
+//   `opkit.library_version`, the version that the library announces, in its metadata_props.
+// - Devices, backends and the marks of gradient operators are left out, because ONNX has none.
 //
-// ParseOnnxModel gives the same graph to the bit, except for what this list says is changed.
+// ParseOnnxModel returns the same graph to the bit, except for the changes in this list.
 //
-// Errors name the node and the attribute: kUnsupported for what ONNX cannot hold: a control input,
-// a node that rewrites a value, a subgraph that is no Graph, a number beyond float32's range,
-// arguments that opkit adds to a standard operator, tensors that the host cannot reach, bodies
-// nested more than kMaxOnnxDepth deep, and models of 2 GiB or more; kUninitialized for a tensor
-// without data; kInvalidArgument for wrong options, a graph that is not whole, and captures that do
-// not fit the node's inputs.
+// Errors name the node and the attribute. Throws:
+// - kUnsupported for what ONNX cannot hold: a control input, a node that rewrites a value, a
+//   subgraph that is no Graph, a number beyond the range of float32, arguments that opkit adds to a
+//   standard operator, tensors that the host cannot reach, bodies nested more than kMaxOnnxDepth
+//   deep, and models of 2 GiB or more.
+// - kUninitialized for a tensor without data.
+// - kInvalidArgument for wrong options, an incomplete graph, and captures that do not fit the
+//   node's inputs.
 std::string ToOnnx(const Graph& graph, const OnnxWriteOptions& options = {});
 
-// Writes them to a file. Errors: as ToOnnx's, beginning with the path; kFailedPrecondition when the
-// file cannot be written, which is then as it was.
+// Writes the model to a file. Throws the errors of ToOnnx, beginning with the path, and
+// kFailedPrecondition if the file cannot be written; the file is then unchanged.
 //
 //   SaveOnnx(graph, "model.onnx");
 void SaveOnnx(const Graph& graph, const std::string& path, const OnnxWriteOptions& options = {});

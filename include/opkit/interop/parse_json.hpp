@@ -1,5 +1,5 @@
-// JSON text as a value, with a check of the text's structure: what is not JSON, or would be read in
-// part, is an Error.
+// ParseJson: parses JSON text after a check of its structure. Throws for text that is not JSON or
+// of which the JSON library would drop a part.
 #ifndef OPKIT_INTEROP_PARSE_JSON_HPP_
 #define OPKIT_INTEROP_PARSE_JSON_HPP_
 
@@ -11,8 +11,9 @@ namespace detail {
 
 inline constexpr int kMaxJsonDepth = 320;
 
-// Refuses duplicate members, of which the library would drop one, and nesting that could overflow
-// the stack. (The library's parser with a callback finds duplicates too, in quadratic time.)
+// Refuses duplicate members, of which the JSON library would drop one, and nesting that could
+// overflow the stack. (The library's parser with a callback also finds duplicates, but in quadratic
+// time.)
 class JsonStructureCheck final : public nlohmann::json_sax<Json> {
  public:
   bool start_object(size_t) override {
@@ -47,10 +48,12 @@ class JsonStructureCheck final : public nlohmann::json_sax<Json> {
       Throw(ErrorCode::kUnsupported, "the document is nested more than ", kMaxJsonDepth, " deep");
     return true;
   }
-  std::vector<NameIndex> open_;  // member names of the objects that are being read
+  std::vector<NameIndex> open_;  // member names of the objects being read
   int depth_ = 0;
 };
 
+// Parses a document. Throws kInvalidArgument for text that is not JSON or has duplicate members,
+// kUnsupported for nesting more than kMaxJsonDepth deep.
 inline Json ParseJson(std::string_view text) {
   JsonStructureCheck check;
   static_cast<void>(Json::sax_parse(text, &check));  // a syntax error is reported below

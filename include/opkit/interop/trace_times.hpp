@@ -1,5 +1,5 @@
-// The times of a trace that was written to a file, for CompareTimes. The definitions need
-// nlohmann/json; with CMake the target opkit::json holds them.
+// ReadTraceTimes: reads the durations in a trace file, for CompareTimes. The definitions need
+// nlohmann/json; with CMake the target opkit::json contains them.
 #ifndef OPKIT_INTEROP_TRACE_TIMES_HPP_
 #define OPKIT_INTEROP_TRACE_TIMES_HPP_
 
@@ -7,13 +7,13 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What TimesByName gives for the profile that a Chrome trace was made of. Traces of other programs
-// (JSON Object and JSON Array Format of Google's "Trace Event Format") have the durations of their
-// complete events ("ph": "X"), of their events B until the E that ends them on the same thread, and
-// of their asynchronous ones, b until e and S until F, by category and id. What begins and does not
-// end is left out. An array may lack its end, as a program leaves it that ends while it writes.
-// Errors: as MapFile; kInvalidArgument where it is no such trace, or a Perfetto trace, with the
-// place.
+// Returns the durations by name in a Chrome trace; for a trace of opkit the same as TimesByName of
+// the profile. For traces of other programs (JSON Object and JSON Array Format of Google's "Trace
+// Event Format") returns three kinds of durations: complete events ("ph": "X"); events B until the
+// E that ends them on the same thread; asynchronous events, b until e and S until F, by category
+// and id. Leaves out events that begin and do not end. An array may lack its end, as after a crash
+// of the program that wrote it. Throws the errors of MapFile, and kInvalidArgument, with the place,
+// for a file that is no such trace, for example a Perfetto trace.
 //
 //   std::puts(ToString(CompareTimes(ReadTraceTimes("old.json"),
 //   ReadTraceTimes("new.json"))).c_str());

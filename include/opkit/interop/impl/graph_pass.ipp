@@ -15,7 +15,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The attribute of that type that a text means; none where it does not read as one.
+// Parses a text as an attribute of a type; nullopt if the text does not fit the type.
 inline std::optional<Attribute> AttributeOfText(AttributeType type, const std::string& text) {
   const auto made = [](auto value) {
     return value ? std::optional<Attribute>(*value) : std::nullopt;
@@ -38,10 +38,12 @@ inline std::optional<Attribute> AttributeOfText(AttributeType type, const std::s
     case AttributeType::kStrings:
       return made(ParseList<std::string>(text));
     default:
-      return std::nullopt;  // the elements of a tensor are not in the text
+      return std::nullopt;  // the text does not contain the elements of a tensor
   }
 }
 
+// Builds the graph that a text in the shape of MXNet's symbols describes, from the text and the
+// graph before the pass.
 class SymbolJsonReader {
  public:
   explicit SymbolJsonReader(const Graph& before) : before_(before), view_(before) {
@@ -75,13 +77,15 @@ class SymbolJsonReader {
   struct Entry {
     size_t node = 0, output = 0;
   };
+  // A node of the text.
   struct TextNode {
     bool is_variable = false;
     OperatorDef def;
-    std::vector<Entry> reads;          // for the inputs that are not left out
-    std::vector<std::string> outputs;  // names of its values
+    std::vector<Entry> reads;          // one for each input that is not left out
+    std::vector<std::string> outputs;  // names of its output values
   };
 
+  // Reads [node, output, version], a reference to an output of an earlier node.
   Entry ReadEntry(const Json& json, const std::string& path) {
     if (!json.is_array() || json.size() < 2 || json.size() > 3)
       ThrowAtPath(path, "expected [node, output, version]");
@@ -137,7 +141,7 @@ class SymbolJsonReader {
     }
     nodes_.push_back(std::move(node));
   }
-  // A node of `before` leaves out the inputs that it left out there.
+  // Sets the number of the node's inputs. A node of `before` leaves out the same inputs as before.
   static void PlaceInputs(TextNode& node, const std::string& path) {
     std::vector<std::string>& inputs = node.def.mutable_inputs();
     const auto left_out = Index(std::count(inputs.begin(), inputs.end(), std::string()));
@@ -148,6 +152,7 @@ class SymbolJsonReader {
                                ", and the text cannot say which it leaves out"));
     inputs.assign(node.reads.size(), "?");
   }
+  // Reads attributes. An attribute whose text is unchanged keeps its old value and type.
   static void ReadAttributes(const JsonObject& item, OperatorDef& def) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     Arguments args;
@@ -166,6 +171,7 @@ class SymbolJsonReader {
         });
     def.mutable_args() = std::move(args);
   }
+  // Names the outputs: keeps the names of a node of `before`, makes names for a new node.
   void NameOutputs(const JsonObject& item, TextNode& node) {
     node.outputs = node.def.outputs();
     if (!node.outputs.empty()) return;
@@ -180,6 +186,7 @@ class SymbolJsonReader {
   }
 
   std::string& NameOf(const Entry& entry) { return nodes_[entry.node].outputs[entry.output]; }
+  // Reads the graph's outputs and gives their values the names of the outputs of `before`.
   void Heads(const Json& json) {
     const std::vector<std::string>& outputs = before_.outputs();
     if (!json.is_array() || json.size() != outputs.size())
@@ -225,8 +232,8 @@ class SymbolJsonReader {
   const Graph& before_;
   const GraphView view_;
   NameIndex originals_;  // names of the nodes of `before`, in the view's order
-  NameIndex values_;     // names of values, those that are no more among them
-  NameIndex names_;      // of the text's nodes
+  NameIndex values_;     // names of values, including values that no longer exist
+  NameIndex names_;      // names of the text's nodes
   std::vector<TextNode> nodes_;
   std::vector<std::pair<Entry, std::string>> copies_;
 };
@@ -238,6 +245,7 @@ OPKIT_INLINE Graph RunJsonPass(const Graph& graph, const PassArguments& options,
       WriteSymbolJson(view, InferGraph(view, {}, UnknownOperators::kAllowed)).text;
   const std::string* answer = nullptr;
   StringMapArgument map(options);
+  // Deletes the function's text when this function returns or throws.
   struct Delete {
     const std::string*& answer;
     const std::string& text;

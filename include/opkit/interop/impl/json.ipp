@@ -12,10 +12,11 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 inline constexpr const char* kGraphFormat = "opkit graph";
-inline constexpr int64_t kGraphVersion = 1;  // of the format; readers accept older versions too
-inline constexpr int kMaxGraphDepth = 64;    // graphs inside graphs
+inline constexpr int64_t kGraphVersion = 1;  // the reader also accepts older versions
+inline constexpr int kMaxGraphDepth = 64;    // for graphs inside graphs
 static_assert(5 * kMaxGraphDepth <= kMaxJsonDepth);
 
+// Writes graphs as JSON.
 class GraphJsonWriter {
  public:
   // Writes the members of a graph, with its subgraphs.
@@ -52,7 +53,7 @@ class GraphJsonWriter {
     for (const std::string& text : strings) out.push_back(ToJson(text));
     return out;
   }
-  // Checks that a name can be the name of a member: only text can.
+  // Checks that a name can be the name of a JSON member: it must be UTF-8.
   static const std::string& Key(const std::string& name, const std::string& path) {
     if (!IsUtf8(name)) ThrowAtPath(path, "a name here must be UTF-8", ErrorCode::kUnsupported);
     return name;
@@ -92,6 +93,7 @@ class GraphJsonWriter {
   }
 };
 
+// Reads graphs from JSON and collects missing operators of libraries.
 class GraphJsonReader {
  public:
   static Graph Read(std::string_view text) {
@@ -181,8 +183,8 @@ class GraphJsonReader {
       def.IsGradientOp(BoolFromJson(*gradient, item.PathOf("is_gradient_op")));
     return def;
   }
-  // Notes an operator that the program lacks. One of another version, or of its own, is the
-  // program's choice.
+  // Records an operator that the program lacks. An operator of the same name is accepted, whatever
+  // its library and version.
   void CheckLibrary(const std::string& op, const Json& json, const std::string& path,
                     const std::string& node) {
     const JsonObject library(json, path, {"name", "version"});

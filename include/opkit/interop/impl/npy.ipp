@@ -1,4 +1,4 @@
-// The definitions of interop/npy.hpp: NumPy's header, a Python literal, and the elements behind it.
+// The definitions of interop/npy.hpp: the header, a Python literal, and the elements behind it.
 #ifndef OPKIT_INTEROP_IMPL_NPY_IPP_
 #define OPKIT_INTEROP_IMPL_NPY_IPP_
 
@@ -15,7 +15,7 @@ namespace detail {
 
 inline constexpr int kMaxNpyRank = 64;
 
-// The dictionary at the head of a file, a literal of Python:
+// The header of a file, a dictionary in Python's syntax:
 // {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 class NpyHeader {
  public:
@@ -57,7 +57,7 @@ class NpyHeader {
   [[noreturn]] OPKIT_COLD void Fail(const std::string& expected) const {
     Throw(ErrorCode::kInvalidArgument, "its header should have ", expected, " at character ", at_);
   }
-  // The next character that is not blank; '\0' at the end.
+  // Skips blanks and returns the next character; '\0' at the end.
   char Peek() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t'))
       ++at_;
@@ -101,7 +101,7 @@ class NpyHeader {
       if (shape.size() == kMaxNpyRank) Fail(StrCat("no more than ", kMaxNpyRank, " extents"));
       shape.push_back(extent);
       at_ = static_cast<size_t>(read.ptr - text_.data());
-      Take('L');  // of Python 2
+      Take('L');  // Python 2 writes 8L
       if (Take(',')) continue;
       if (shape.size() == 1 && Peek() == ')')  // (8) is a number in Python
         Fail("a comma behind a single extent");
@@ -114,9 +114,10 @@ class NpyHeader {
   size_t at_ = 0;
 };
 
+// A DType and its type code in .npy files.
 struct NpyType {
   DType dtype;
-  const char* code;  // kind and bytes
+  const char* code;  // kind and size in bytes
 };
 inline constexpr NpyType kNpyTypes[] = {
     {DType::kBool, "b1"},      {DType::kInt8, "i1"},       {DType::kInt16, "i2"},
@@ -133,7 +134,8 @@ inline DType NpyDType(const std::string& descr) {
         "', which is not a number or bool that opkit has");
 }
 
-// A tensor of the file's elements, in their order; swaps the bytes of each if `swap`.
+// Returns a tensor of the file's elements, in the file's order. Swaps the bytes of each element if
+// `swap`.
 inline Tensor NpyElements(std::string_view data, const Shape& shape, DType dtype, bool swap) {
   const int64_t needed = Tensor::CheckedBytes(shape, dtype);
   if (static_cast<uint64_t>(needed) > data.size())
@@ -143,7 +145,7 @@ inline Tensor NpyElements(std::string_view data, const Shape& shape, DType dtype
   if (needed == 0) return out;
   char* bytes = static_cast<char*>(out.raw_mutable_data());
   std::memcpy(bytes, data.data(), static_cast<size_t>(needed));
-  if (dtype == DType::kBool)  // other bytes than 0 and 1 are true, but not a C++ bool
+  if (dtype == DType::kBool)  // NumPy may store true as another byte than 1, which is no C++ bool
     for (int64_t i = 0; i < needed; ++i) bytes[i] = bytes[i] != 0;
   const int64_t word = ItemSize(dtype) / (IsComplex(dtype) ? 2 : 1);
   for (int64_t i = 0; swap && i < needed; i += word)

@@ -1,5 +1,5 @@
-// The definitions of interop/onnx.hpp: the bytes of a model become a tree of protos, calls of its
-// functions are replaced by their bodies, and a graph is built of the result.
+// The definitions of interop/onnx.hpp. Reading has three steps: parse the bytes to a tree of
+// protos, replace calls of the model's functions by their bodies, build a graph from the tree.
 #ifndef OPKIT_INTEROP_IMPL_ONNX_IPP_
 #define OPKIT_INTEROP_IMPL_ONNX_IPP_
 
@@ -21,7 +21,7 @@ inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& optio
   OnnxContext context{options, model, std::move(source)};
   try {
     model.about.graph = OnnxGraphBuilder(context, model.graph).Build();
-  } catch (const Error&) {  // which may come of a value whose type a missing operator would say
+  } catch (const Error&) {  // perhaps only because a missing operator left a value's type unknown
     context.missing.ThrowIfAny();
     throw;
   }

@@ -1,5 +1,5 @@
-// The definitions of interop/onnx_writer.hpp. The numbers of fields are those of onnx.proto of ONNX
-// 1.22 (https://onnx.ai/onnx/api).
+// The definitions of interop/onnx_writer.hpp. The field numbers are from onnx.proto of ONNX 1.22
+// (https://onnx.ai/onnx/api).
 #ifndef OPKIT_INTEROP_IMPL_ONNX_WRITER_IPP_
 #define OPKIT_INTEROP_IMPL_ONNX_WRITER_IPP_
 
@@ -17,12 +17,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The IR version of opset 21's release, which later opsets may be in too.
+// The IR version of the ONNX release with opset 21. Models with later opsets may have it, too.
 inline constexpr int64_t kOnnxIrVersion = 10;
-// Protocol buffers end at 2 GiB; a little is left for what is not data of tensors.
+// The largest size of a protocol buffer, 2 GiB - 1.
 inline constexpr int64_t kMaxOnnxBytes = (int64_t{1} << 31) - 1;
 
-// An argument of a standard operator that opkit adds to ONNX's, and its harmless value.
+// An argument that opkit adds to a standard operator of ONNX, and its harmless values.
 struct OnnxExtension {
   const char* type;
   const char* argument;
@@ -36,7 +36,8 @@ inline constexpr OnnxExtension kOnnxExtensions[] = {
      false},
 };
 
-// Throws where bodies are nested deeper than the reader takes, before anything follows them down.
+// Throws kUnsupported if bodies are nested deeper than the reader accepts. Runs first, because the
+// other functions recurse into bodies.
 inline void CheckOnnxDepth(const Graph& graph, int depth = 0) {
   if (depth > kMaxOnnxDepth)
     Throw(ErrorCode::kUnsupported, "its bodies are nested more than ", kMaxOnnxDepth,
@@ -47,7 +48,7 @@ inline void CheckOnnxDepth(const Graph& graph, int depth = 0) {
       if (const Graph* inner = GraphOf(*subgraph.graph)) CheckOnnxDepth(*inner, depth + 1);
 }
 
-// The names that a node's bodies give its last inputs.
+// Returns the names under which a node's bodies read its last inputs.
 inline std::vector<std::string> OnnxCapturesOf(const OperatorDef& def) {
   if (def.subgraphs().empty() || !def.args().Find("captures")) return {};
   auto captures = def.args().Get<std::vector<std::string>>("captures");
@@ -57,8 +58,8 @@ inline std::vector<std::string> OnnxCapturesOf(const OperatorDef& def) {
   return captures;
 }
 
-// Whether every body gives the values around it the names that they have there. Then the names
-// that the file changes can be put back one graph at a time.
+// True if every body reads outer values by the names that they have outside. Only then can the
+// reader restore changed names graph by graph.
 inline bool KeepOuterNames(const Graph& graph) {
   for (const OperatorDef& def : graph.nodes()) {
     std::vector<std::string> captures;
@@ -71,12 +72,12 @@ inline bool KeepOuterNames(const Graph& graph) {
   return true;
 }
 
-// What the graphs of a model share.
+// The state that the graphs of a model share.
 struct OnnxWriteContext {
   const OnnxWriteOptions& options;
   NameIndex names;  // of every value in the model
   std::vector<std::string> domains;
-  bool puts_names_back = false;  // the file says which names it has changed
+  bool puts_names_back = false;  // the file records the names that the writer changes
   int64_t num_fresh = 0;
 
   void CollectNames(const Graph& graph) {
@@ -88,6 +89,7 @@ struct OnnxWriteContext {
         if (const Graph* inner = GraphOf(*subgraph.graph)) CollectNames(*inner);
     }
   }
+  // Returns a name that no value of the model has.
   std::string FreshName(const std::string& hint) {
     std::string name;
     do name = StrCat(hint, "_", ++num_fresh);
@@ -107,13 +109,15 @@ struct OnnxWriteContext {
   }
 };
 
-// An input of a body that is a value of the graph around it, and its name there.
+// An input of a body that is a value of the graph around it: its name in the body, and `written`,
+// its name in the file.
 struct OnnxCapture {
   std::string name;
   std::string written;
-  int outer;  // the value's number there
+  int outer;  // the value's number in the graph around
 };
 
+// Writes a graph, and by a writer of its own each body, as a GraphProto.
 class OnnxGraphWriter {
  public:
   OnnxGraphWriter(OnnxWriteContext& context, const Graph& graph,
@@ -146,7 +150,7 @@ class OnnxGraphWriter {
       Write(protozero::pbf_writer(to, 12), outputs[i], types[view_.outputs()[i]]);
     for (const auto& [value, dtype] : captured_) {
       const SymbolicShape& shape = types[value].shape;
-      if (around_ || shape.has_rank())  // ONNX wants at least the rank, except in bodies
+      if (around_ || shape.has_rank())  // ONNX requires at least the rank, except in bodies
         Write(protozero::pbf_writer(to, 13), Written(value), TensorInfo(dtype, shape));
     }
     for (int value = 0; context_.puts_names_back && value < view_.num_values(); ++value)
@@ -163,7 +167,7 @@ class OnnxGraphWriter {
             " is not reachable from the host; copy it to the cpu first");
     const Tensor dense = tensor.is_dense() && tensor.initialized() && tensor.layout().is_standard()
                              ? tensor
-                             : tensor.Contiguous();  // or says why it cannot be
+                             : tensor.Contiguous();  // or throws the reason
     for (const int64_t extent : dense.shape()) to.add_int64(1, extent);
     to.add_int32(2, static_cast<int32_t>(OnnxNumberOf(dense.dtype())));
     if (!name.empty()) to.add_string(8, name);
@@ -172,11 +176,12 @@ class OnnxGraphWriter {
   }
 
  private:
-  // Whether the graph, or one around it, has a value of that name in the file.
+  // True if the graph, or a graph around it, has a value of that name in the file.
   bool Has(const std::string& written) const {
     return all_written_.Find(written) >= 0 || (around_ && around_->Has(written));
   }
-  // The name in the file of the same constant in a graph around; null where there is none.
+  // Returns the name in the file of the same constant in a graph around this one; null if there is
+  // none.
   const std::string* OuterConstant(const std::string& name, const Tensor& value) const {
     for (const OnnxGraphWriter* outer = around_; outer; outer = outer->around_)
       if (const Tensor* constant = outer->graph_.FindConstant(name))
@@ -186,6 +191,7 @@ class OnnxGraphWriter {
         return nullptr;
     return nullptr;
   }
+  // Sets the name of a value in the file.
   void NameValue(int value, const std::vector<OnnxCapture>& captures) {
     const std::string& name = view_.name(value);
     std::string& written = written_[Index(value)];
@@ -260,8 +266,8 @@ class OnnxGraphWriter {
     entry.add_string(1, key);
     entry.add_string(2, value);
   }
-  // The value with the type that the operator declares, which ONNX's checker compares: 1
-  // becomes 1.0 where a floating-point number is meant.
+  // Converts a value to the type that the operator declares, because ONNX's checker compares types:
+  // 1 becomes 1.0 for a floating-point attribute.
   static Attribute AsDeclared(const Attribute& value, const AttributeSchema& declared) {
     if (declared.type == AttributeType::kFloat && value.Is<int64_t>()) return value.Get<double>();
     if (declared.type == AttributeType::kFloats && value.ReadsAs(AttributeType::kFloats))
@@ -272,7 +278,7 @@ class OnnxGraphWriter {
       return std::vector<std::string>();
     return value;
   }
-  // Leaves the type in that domain in `type`.
+  // Returns the domain of an operator type and removes it from `type`.
   std::string SplitDomain(std::string& type) const {
     const OpSchema* schema = OpRegistry::Global().FindSchema(type);
     if (schema && schema->is_standard()) return "";
@@ -287,7 +293,8 @@ class OnnxGraphWriter {
     return known ? context_.options.domain : "";
   }
 
-  // Error where ONNX's operator lacks what the argument asks for.
+  // False if ONNX's operator lacks the argument. Throws kUnsupported for a value that ONNX's
+  // operator does not support.
   static bool IsWritten(const OperatorDef& def, const NamedAttribute& arg) {
     for (const OnnxExtension& extension : kOnnxExtensions) {
       if (def.type() != extension.type || arg.name != extension.argument) continue;
@@ -357,8 +364,8 @@ class OnnxGraphWriter {
     OnnxGraphWriter(context_, *inner, this, captures)
         .Write(protozero::pbf_writer(to, 6), subgraph.name);
   }
-  // The type that a body expects of a value that a node makes is written, as readers may not know
-  // the node.
+  // Records the dtype that a body expects of a node's output. It is written to the file, because
+  // readers may not know the node's operator.
   void Know(int value, DType dtype) {
     if (value < 0 || view_.producer(value) < 0 || dtype == DType::kUndefined) return;
     for (const auto& known : captured_)
@@ -366,7 +373,8 @@ class OnnxGraphWriter {
     captured_.emplace_back(value, dtype);
   }
 
-  // A body may only return what is made in it.
+  // Returns the name in the file of an output. ONNX lets a body return only its own values, so an
+  // outer value is copied by an Identity node.
   std::string Output(protozero::pbf_writer& to, int value) {
     if (!is_outer_[Index(value)]) return Written(value);
     std::string copy = context_.FreshName(view_.name(value));
@@ -377,20 +385,21 @@ class OnnxGraphWriter {
     context_.UseDomain("");
     return copy;
   }
-  // Types as far as they are known; those of a body follow from what is around it.
+  // Returns the types of values as far as they are known. For a body returns none: its types follow
+  // from the graph around it.
   GraphTypes Infer() const {
     if (around_) return GraphTypes(view_);
     try {
       return InferGraph(view_, {}, UnknownOperators::kAllowed);
     } catch (const Error&) {
-      return GraphTypes(view_);  // compiling the graph says what is wrong
+      return GraphTypes(view_);  // compiling the graph reports the error
     }
   }
   static void Write(protozero::pbf_writer to, const std::string& name, const TensorInfo& info) {
     to.add_string(1, name);
     if (info.dtype == DType::kUndefined && !info.shape.has_rank()) return;
     protozero::pbf_writer type(to, 2);
-    std::string tensor;  // a message in a string is written although it is empty
+    std::string tensor;  // via a string, so that an empty message is written, too
     protozero::pbf_writer fields(tensor);
     if (info.dtype != DType::kUndefined)
       fields.add_int32(1, static_cast<int32_t>(OnnxNumberOf(info.dtype)));
@@ -411,13 +420,13 @@ class OnnxGraphWriter {
   const Graph& graph_;
   const GraphView view_;
   const OnnxGraphWriter* around_;
-  std::vector<std::string> written_;  // by value: its name in the file
-  std::vector<char> is_outer_;        // by value: a graph around this one makes it in the file
-  NameIndex all_written_;             // of the values that this graph makes in the file
-  std::vector<std::pair<int, DType>> captured_;  // values of nodes that bodies read
+  std::vector<std::string> written_;  // by value: name in the file
+  std::vector<char> is_outer_;  // by value: true if a graph around this one makes it in the file
+  NameIndex all_written_;       // names of the values that this graph makes in the file
+  std::vector<std::pair<int, DType>> captured_;  // outputs of nodes that bodies read
 };
 
-// The bytes of all tensors of a graph, which are most of its model.
+// Returns the bytes of all tensors of a graph: most of the model's size.
 inline int64_t OnnxTensorBytes(const Graph& graph) {
   int64_t bytes = 0;
   for (const GraphConstant& constant : graph.constants()) bytes += constant.value.nbytes();
@@ -438,7 +447,7 @@ inline void CheckOnnxSize(int64_t bytes) {
 }  // namespace detail
 
 OPKIT_INLINE std::string ToOnnx(const Graph& graph, const OnnxWriteOptions& options) {
-  constexpr int64_t kOperators = 21;  // opkit's
+  constexpr int64_t kOperators = 21;  // the opset of opkit's operators
   if (options.opset < kOperators || options.opset > kMaxOnnxOpset)
     Throw(ErrorCode::kInvalidArgument, "OnnxWriteOptions::opset is ", options.opset,
           "; models are written with ", kOperators, " to ", kMaxOnnxOpset);

@@ -1,4 +1,5 @@
-// The reader of Chrome traces: event by event, so that a large trace is never in memory as a whole.
+// The definition of interop/trace_times.hpp: a reader of Chrome traces. It reads event by event, so
+// that a large trace is never in memory as a whole.
 #ifndef OPKIT_INTEROP_IMPL_TRACE_TIMES_IPP_
 #define OPKIT_INTEROP_IMPL_TRACE_TIMES_IPP_
 
@@ -21,12 +22,14 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
   explicit TraceReader(bool by_node) : by_node_(by_node) {}
 
   bool has_events() const { return events_ != 0; }
-  // Whether what was read is a list of whole events.
+  // True if the text read so far is a list of complete events.
   bool is_between_events() const { return events_ == 1 && depth_ == 1; }
-  // Whether what is wrong with `size` bytes is that they end.
+  // True if the only error in `size` bytes is that they end too early.
   bool is_at_end(size_t size) const { return failed_at_ > size; }
   const std::string& problem() const { return problem_; }
 
+  // Returns the durations by name: of opkit's invocations if the trace has any, else of the events
+  // of another program.
   std::vector<NamedTimes> Times() {
     std::map<std::string, std::vector<double>> times;
     for (auto& [id, span] : spans_) {
@@ -112,6 +115,7 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
+  // The members of the event being read.
   struct Event {
     char phase = 0;
     bool has_id = false, open = false;
@@ -120,18 +124,19 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
     double time = 0, duration = 0;     // microseconds
     uint64_t id = 0, pair = 0;
   };
+  // An invocation of opkit.
   struct Span {
     std::string name;
     double duration = -1;  // ns
   };
-  // An end of a time that two events of another program stand for.
+  // The begin or the end of a duration that another program records as two events.
   struct End {
     double time;  // microseconds
     bool begins;
     std::string name;
   };
 
-  // Whether what comes is a member of an event, or of its args.
+  // True if the next value is a member of an event, or of an event's "args".
   bool in_event() const { return events_ != 0 && depth_ == events_ + 1; }
   bool in_args() const { return args_ && depth_ == events_ + 2; }
   bool Value() { return true; }
@@ -141,7 +146,7 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   static double Ns(double microseconds) { return std::round(microseconds * 1000); }
-  // Where the value that comes says what an event belongs to; else null.
+  // Returns the member of event_ for the next value if it is a "pid", "tid" or "id"; else null.
   std::string* Track() {
     if (!in_event()) return nullptr;
     return key_ == "pid"   ? &event_.process
@@ -150,7 +155,8 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
                            : nullptr;
   }
 
-  // The latest that is open ends first. The events of a file need not be in order.
+  // Pairs the begins and ends of each track; an end belongs to the latest open begin. Sorts first,
+  // because the events of a file need not be in order.
   void TakePairs() {
     for (auto& [track, ends] : ends_) {
       StableSort(ends, [](const End& a, const End& b) { return a.time < b.time; });
@@ -166,12 +172,14 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
     }
   }
 
+  // Takes a complete event.
   void Take() {
     if (event_.phase == 'X' && !event_.open) {
       std::string name = std::move(event_.name);
       if (by_node_ && !event_.node.empty()) name += " (" + event_.node + ")";
       if (event_.has_id) {
-        // Parts of an invocation in other threads have its id, and are inside its time.
+        // Parts of an invocation on other threads have the same id and lie inside its time: keep
+        // the longest.
         Span& span = spans_[event_.id];
         if (Ns(event_.duration) > span.duration) span = {std::move(name), Ns(event_.duration)};
       } else {
@@ -194,15 +202,15 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
 
   const bool by_node_;
   int depth_ = 0;
-  int events_ = 0;                   // the depth of the list of events; 0: not seen yet
+  int events_ = 0;                   // depth of the list of events; 0: not seen yet
   bool args_ = false, id2_ = false;  // inside these members of an event
   std::string key_, problem_;
   size_t failed_at_ = 0;
   Event event_;
   std::unordered_map<uint64_t, Span> spans_;
   std::unordered_map<uint64_t, double> begun_, completed_;
-  std::map<std::string, std::vector<double>> foreign_;  // of events without an id
-  // By the kind of events, their category, process, and thread or id.
+  std::map<std::string, std::vector<double>> foreign_;  // durations of events without an id
+  // By kind of event, category, process, and thread or id.
   std::map<std::tuple<size_t, std::string, std::string, std::string>, std::vector<End>> ends_;
 };
 

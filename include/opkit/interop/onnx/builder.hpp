@@ -1,5 +1,6 @@
-// Builds a Graph of the tree of an ONNX file, and one of each graph inside a node: values of the
-// graphs around it that such a graph reads become inputs, as opkit's subgraphs see nothing outside.
+// OnnxGraphBuilder: builds a Graph from the tree of an ONNX file, and a Graph from each graph
+// inside a node. Values of outer graphs that an inner graph reads become its inputs, because
+// opkit's subgraphs see nothing outside.
 #ifndef OPKIT_INTEROP_ONNX_BUILDER_HPP_
 #define OPKIT_INTEROP_ONNX_BUILDER_HPP_
 
@@ -9,6 +10,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Builds one graph. The builder of an inner graph looks up outer values in the builder of the graph
+// around it.
 class OnnxGraphBuilder {
  public:
   OnnxGraphBuilder(OnnxContext& context, const OnnxGraphProto& proto,
@@ -31,10 +34,10 @@ class OnnxGraphBuilder {
         scope_.Know(value.name, TensorInfo(OnnxDType(value.type), value.shape));
     for (size_t i = 0; i < proto_.nodes.size(); ++i) AtNode(i, [&] { Node(proto_.nodes[i]); });
     for (const OnnxValueProto& output : proto_.outputs) Output(output.name);
-    static_cast<void>(GraphView(graph()));  // checks that every value is made, and for cycles
+    static_cast<void>(GraphView(graph()));  // checks for missing values and cycles
     return std::move(graph());
   }
-  // Values of the graphs around that became inputs of this one, in the order of their first use.
+  // The values of outer graphs that became inputs of this graph, in the order of their first use.
   const std::vector<std::string>& captures() const { return captures_; }
 
  private:
@@ -53,12 +56,14 @@ class OnnxGraphBuilder {
   static void AtAttribute(const OnnxAttributeProto& attribute, FunctionRef<void()> call) {
     AtOnnxPlace([&] { return StrCat("attribute '", attribute.name, "'"); }, call);
   }
-  // An attribute that still refers to one of a function call has no value.
+  // Throws kInvalidArgument if the attribute still refers to an attribute of a function call: it
+  // has no value.
   static void CheckNoReference(const OnnxAttributeProto& attribute) {
     if (!attribute.ref.empty())
       Throw(ErrorCode::kInvalidArgument, "it refers to the attribute '", attribute.ref,
             "' of a function, but is in none");
   }
+  // Adds a value of this graph. Throws kInvalidArgument if the graph makes the value twice.
   void Declare(const std::string& name, const char* what) {
     if (IsLocal(name))
       Throw(ErrorCode::kInvalidArgument, "value '", name, "' is made twice, the second time by ",
@@ -67,7 +72,7 @@ class OnnxGraphBuilder {
   }
 
   void Input(const OnnxValueProto& input) {
-    if (graph().IsConstant(input.name)) return;  // an initializer that could be overridden
+    if (graph().IsConstant(input.name)) return;  // the input's default, taken as a constant
     Declare(input.name, "an input");
     TensorInfo info(DType::kUndefined, input.shape);
     AtOnnxPlace([&] { return StrCat("input '", input.name, "'"); },
@@ -94,7 +99,8 @@ class OnnxGraphBuilder {
   static bool IsConstantNode(const OnnxNodeProto& node) {
     return node.type == "Constant" && node.domain.empty();
   }
-  // Constants are added first, as subgraphs of earlier nodes may read them.
+  // Declares the outputs of a node. Adds constants before all other nodes, because subgraphs of
+  // earlier nodes may read them.
   void DeclareOutputs(const OnnxNodeProto& node) {
     for (const std::string& name : node.outputs)
       if (!name.empty()) Declare(name, "this node");
@@ -155,7 +161,8 @@ class OnnxGraphBuilder {
     }
     scope_.AddNode(std::move(def), node.domain, node.opset, node.library);
   }
-  // Compiling would find the attribute too; this Error names the model's node.
+  // Throws kUnsupported for an attribute that the operator lacks. Compiling would find it, too, but
+  // this Error names the model's node.
   void CheckAttributes(const OperatorDef& def) const {
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     if (!schema || context_.options.allow_unknown_operators) return;
@@ -164,6 +171,7 @@ class OnnxGraphBuilder {
         Throw(ErrorCode::kUnsupported, def.type(), " has no argument '", arg.name, "'",
               schema->SuggestArgument(arg.name));
   }
+  // Builds an inner graph and adds the outer values that it reads to `captures`.
   IntrusivePtr<const SubgraphBase> Subgraph(const OnnxGraphProto& proto,
                                             std::vector<std::string>& captures) {
     OnnxGraphBuilder inner(context_, proto, this, depth_ + 1);
@@ -208,8 +216,8 @@ class OnnxGraphBuilder {
     }
   }
 
-  // Called for a name that a node or output here reads: a value of the graphs around becomes an
-  // input or a constant.
+  // Makes a value available that a node or output of this graph reads: a value of an outer graph
+  // becomes an input or a constant.
   void Find(const std::string& name) {
     if (IsLocal(name) || !around_) return;
     const Outer outer = around_->Provide(name);
@@ -226,7 +234,7 @@ class OnnxGraphBuilder {
     scope_.Know(name, info);
     graph().AddInput(name, info.dtype, info.shape);
   }
-  // The value of a name that a graph inside a node reads.
+  // Finds a value for an inner graph, here or further out.
   Outer Provide(const std::string& name) {
     Outer out;
     if (IsLocal(name)) {
@@ -237,7 +245,7 @@ class OnnxGraphBuilder {
       out = around_->Provide(name);
       if (out.is_value && !out.constant) Capture(name, out.info);
     }
-    // Only inputs keep their declared shape: other values may have another one at each run.
+    // Only inputs keep their declared shape: the shape of other values may differ in each run.
     if (!graph().IsInput(name)) out.info.shape = SymbolicShape();
     return out;
   }
@@ -247,7 +255,7 @@ class OnnxGraphBuilder {
   OnnxGraphBuilder* around_;
   int depth_;
   OnnxScope scope_;
-  NameIndex local_;  // values that are made here, or have become inputs or constants
+  NameIndex local_;  // values made here, and outer values that have become inputs or constants
   std::vector<std::string> captures_;
 };
 

@@ -1,6 +1,6 @@
-// Weights that an ONNX model keeps in files beside it. They are read from the model's folder, by no
-// way that leads out of it. A file there may be a symbolic link to elsewhere, as in the cache of a
-// hub of models. Each file is mapped once.
+// OnnxExternalData: weights that an ONNX model keeps in files beside it. Their paths must not lead
+// out of the model's folder. A file there may be a symbolic link to another place, as in the caches
+// of model hubs. Each file is mapped once.
 #ifndef OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_
 #define OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_
 
@@ -15,7 +15,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A StringStringEntryProto: a key and its value.
+// Reads a StringStringEntryProto: a key and its value.
 inline std::pair<std::string, std::string> ReadOnnxEntry(std::string_view bytes) {
   std::pair<std::string, std::string> out;
   for (WireMessage message(bytes); message.Next();) {
@@ -25,13 +25,13 @@ inline std::pair<std::string, std::string> ReadOnnxEntry(std::string_view bytes)
   return out;
 }
 
-// TensorProto.external_data: keys and values as strings.
+// The fields of TensorProto.external_data, a list of keys and values.
 struct OnnxExternalEntry {
   std::string location;
   int64_t offset = 0;
-  int64_t length = -1;  // -1: the model does not say
+  int64_t length = -1;  // -1: not in the model
 
-  // Takes one StringStringEntryProto. Other keys (checksum) are ignored.
+  // Reads one StringStringEntryProto. Ignores other keys, such as checksum.
   void Read(std::string_view bytes) {
     auto [key, value] = ReadOnnxEntry(bytes);
     if (key == "location") location = std::move(value);
@@ -51,18 +51,21 @@ struct OnnxExternalEntry {
   }
 };
 
+// The bytes of a tensor, and the mapped file that holds them.
 struct OnnxExternalBytes {
   std::string_view view;
   Storage storage;
 };
 
+// The mapped files of a model.
 class OnnxExternalData {
  public:
-  // Without a folder (an empty string) external data is an Error.
+  // If `folder` is empty, external data is an Error.
   explicit OnnxExternalData(std::string folder) : folder_(std::move(folder)) {}
 
-  // The `needed` bytes of a tensor. Errors name the file: kInvalidArgument for one that is too
-  // short or outside the folder, kNotFound for a missing one.
+  // Returns the `needed` bytes of a tensor. Errors name the file. Throws kInvalidArgument for a
+  // file that is too short or outside the folder, kNotFound for a missing file, kFailedPrecondition
+  // without a folder.
   OnnxExternalBytes Get(const OnnxExternalEntry& entry, int64_t needed) {
     if (entry.length >= 0 && entry.length != needed)
       Throw(ErrorCode::kInvalidArgument, "its external data in '", entry.location, "' has ",
@@ -107,6 +110,7 @@ class OnnxExternalData {
     files_.push_back({location, MapFile(path)});
     return files_.back().storage;
   }
+  // Throws kInvalidArgument unless the path is relative and without "..".
   static void CheckRelative(const std::string& location) {
     bool escapes =
         location.empty() || location[0] == '/' || location.find('\0') != std::string::npos;

@@ -1,5 +1,5 @@
-// Replaces calls of the model-local functions of ONNX files (FunctionProto) by their bodies: opkit
-// has no calls, and the graph can then be optimised as a whole.
+// OnnxFunctionInliner: replaces calls of a model's own functions (FunctionProto) by their bodies.
+// opkit has no calls, and passes can then optimise the graph as a whole.
 #ifndef OPKIT_INTEROP_ONNX_FUNCTIONS_HPP_
 #define OPKIT_INTEROP_ONNX_FUNCTIONS_HPP_
 
@@ -8,10 +8,11 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Inlines the functions of one model.
 class OnnxFunctionInliner {
  public:
-  // Replaces every node that calls a function of the model. Error (kUnsupported) for endless
-  // recursion, and for more nodes than the options allow.
+  // Replaces every node that calls a function of the model. Throws kUnsupported for endless
+  // recursion, and if there are more nodes or bytes than allowed.
   static void Run(OnnxModelProto& model, OnnxProtoReader& reader, const OnnxOptions& options) {
     if (model.functions.empty()) return;
     OnnxFunctionInliner inliner(model, reader, options);
@@ -21,14 +22,14 @@ class OnnxFunctionInliner {
  private:
   static constexpr size_t kMaxBytes = size_t{1} << 30;
 
-  // The values of the names and attributes of a function's body in one call.
+  // One call of a function: what the names and attributes of its body stand for.
   struct Call {
     const OnnxFunctionProto& function;
     const OnnxNodeProto& node;
     std::string prefix;
     NameIndex names;  // formal inputs and outputs
     std::vector<std::string> actual;
-    std::vector<OnnxAttributeProto> defaults;  // those parsed so far
+    std::vector<OnnxAttributeProto> defaults;  // the defaults parsed so far
   };
 
   OnnxFunctionInliner(OnnxModelProto& model, OnnxProtoReader& reader, const OnnxOptions& options)
@@ -51,6 +52,7 @@ class OnnxFunctionInliner {
     return number < 0 ? nullptr : &model_.functions[Index(number)];
   }
 
+  // Replaces the calls among `nodes`, and in their graphs.
   void Inline(std::vector<OnnxNodeProto>& nodes, int depth) {
     std::vector<OnnxNodeProto> out;
     for (size_t i = 0; i < nodes.size(); ++i) {
@@ -91,7 +93,7 @@ class OnnxFunctionInliner {
                   body = reader_.NodesOf(function);
                   for (OnnxNodeProto& inner : body) Substitute(inner, call);
                 });
-    call.defaults.clear();  // before the calls in the body add theirs
+    call.defaults.clear();  // frees memory before the calls in the body need theirs
     Inline(body, depth + 1);
     return body;
   }
@@ -112,6 +114,8 @@ class OnnxFunctionInliner {
     }
   }
 
+  // Returns the caller's name for a name of the body: the actual input or output, or a name with
+  // the prefix of the call.
   std::string Rename(const std::string& name, const Call& call) {
     if (name.empty()) return name;
     const int number = call.names.Find(name);
@@ -121,6 +125,7 @@ class OnnxFunctionInliner {
     if (model_.read.Find(name) >= 0) model_.read.Add(renamed);
     return renamed;
   }
+  // Renames the values of a node of the body and replaces references to attributes of the function.
   void Substitute(OnnxNodeProto& node, Call& call) {
     node.name = call.prefix + (node.name.empty() ? node.type : node.name);
     for (std::string& name : node.inputs) name = Rename(name, call);
@@ -141,8 +146,8 @@ class OnnxFunctionInliner {
     for (auto* values : {&graph.inputs, &graph.outputs, &graph.values})
       for (OnnxValueProto& value : *values) value.name = Rename(value.name, call);
   }
-  // Replaces a reference by its value. False if the call leaves the attribute out and it has no
-  // default: the node then has none.
+  // Replaces a reference to an attribute by its value. False if the call leaves the attribute out
+  // and there is no default; the node then lacks it.
   bool Resolve(OnnxAttributeProto& attribute, Call& call) {
     const OnnxAttributeProto* value = ValueOf(attribute.ref, call);
     if (!value) return false;
@@ -152,8 +157,9 @@ class OnnxFunctionInliner {
     attribute.name = std::move(name);
     return true;
   }
-  // An attribute of the call is used as parsed: the nodes of a graph in it are of the caller's
-  // opsets, and its names were renamed there. Defaults are parsed with the function's opsets.
+  // Returns the value of an attribute of the function; null if there is none. An attribute of the
+  // call is used as parsed: nodes of a graph in it have the caller's opsets and names. Defaults are
+  // parsed with the function's opsets.
   const OnnxAttributeProto* ValueOf(const std::string& name, Call& call) {
     for (const OnnxAttributeProto& given : call.node.attributes)
       if (given.name == name) return &given;
@@ -165,18 +171,19 @@ class OnnxFunctionInliner {
     return nullptr;
   }
 
-  // Counts the bytes that calls add, as a short file may expand to any number.
+  // Counts the bytes that calls add, because a short file may expand to any number. Throws
+  // kUnsupported beyond 1 GiB.
   void Write(size_t bytes) {
     written_ += bytes;
     if (written_ > kMaxBytes)
       Throw(ErrorCode::kUnsupported, "with its functions written out the model has more than ",
             kMaxBytes, " bytes of nodes");
   }
-  // Counts the memory of one more copy of an attribute: functions that pass a graph on inside
-  // another can nest and multiply graphs without bound.
+  // Counts the memory of one more copy of an attribute. Functions that pass their graph attribute
+  // to another function, inside a further graph, can nest and multiply graphs without bound.
   void Write(const OnnxAttributeProto& attribute, int depth = 0) {
     Write(sizeof(attribute) + attribute.name.size());
-    // Twice: in the tree, and again in the Graph.
+    // Twice: once in the tree and once in the Graph.
     Write(2 * (attribute.floats.size() * sizeof(float) + attribute.ints.size() * sizeof(int64_t)));
     for (const std::string_view bytes : attribute.bytes) Write(sizeof(bytes) + bytes.size());
     if (!attribute.graphs.empty() && depth >= options_.max_subgraph_depth)

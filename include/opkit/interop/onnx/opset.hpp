@@ -1,7 +1,6 @@
-// The ONNX opsets that are read, and what becomes of their nodes: they are taken unchanged,
-// rewritten to the form of opset 21, which opkit's operators have, or are an Error. Source: the
-// since_version of every operator's schema in ONNX 1.22, compared by attributes, inputs, outputs
-// and documentation.
+// The ONNX opsets that opkit reads. Nodes are taken unchanged, rewritten to the form of opset 21,
+// which opkit's operators have, or refused with an Error. Source: the since_version of every
+// operator's schema in ONNX 1.22, compared by attributes, inputs, outputs and documentation.
 #ifndef OPKIT_INTEROP_ONNX_OPSET_HPP_
 #define OPKIT_INTEROP_ONNX_OPSET_HPP_
 
@@ -14,12 +13,14 @@ inline constexpr int64_t kMaxOnnxOpset = 27;
 
 namespace detail {
 
+// A rule for the nodes of an operator.
 struct OnnxRewrite {
   const char* type;
-  int64_t below;  // nodes of opsets before this one
+  int64_t below;  // for nodes of opsets below this
   OnnxRule rule;
 };
-// Applied in this order; after a rule that changes the type, those for the new type apply.
+// Applied in this order. If a rule changes the type of a node, the later rules for the new type
+// apply.
 inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {"BatchNormalization", 14, OnnxRules::BatchNormalization},
     {"BatchNormalization", kMaxOnnxOpset + 1, OnnxRules::BatchNormalizationSpatial},
@@ -54,7 +55,7 @@ inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {"Upsample", 10, OnnxRules::Upsample},
 };
 
-// Operators that meant something else before this opset, and that no rule above translates.
+// An operator with another meaning before an opset, which no rule above translates.
 struct OnnxRefusal {
   const char* type;
   int64_t below;
@@ -64,26 +65,26 @@ inline constexpr OnnxRefusal kOnnxRefusals[] = {
     {"Scan", 9},
 };
 
-// Attributes that came after opset 21, as the only change of their operator: a node is of opset 21
-// if the attribute has its harmless value.
+// An attribute that an operator got after opset 21, as its only change. With the harmless value the
+// node means the same as in opset 21.
 struct OnnxAddition {
   const char* type;
   const char* attribute;
-  int64_t harmless;  // of an integer; strings are all harmless, as they only matter for float8
+  int64_t harmless;  // for integers; all strings are harmless, because they only matter for float8
 };
 inline constexpr OnnxAddition kOnnxAdditions[] = {
-    {"Cast", "round_mode", 0},                // 24
-    {"CastLike", "round_mode", 0},            // 24
-    {"DequantizeLinear", "output_dtype", 0},  // 23
-    {"QuantizeLinear", "precision", 0},       // 23
-    {"Range", "stash_type", 1},               // 27: float32 steps for float16
+    {"Cast", "round_mode", 0},                // since opset 24
+    {"CastLike", "round_mode", 0},            // since opset 24
+    {"DequantizeLinear", "output_dtype", 0},  // since opset 23
+    {"QuantizeLinear", "precision", 0},       // since opset 23
+    {"Range", "stash_type", 1},               // since opset 27: float32 steps for float16
 };
 
-// Operators whose form of opset 7 came with an older opset, and those whose older forms a rule
+// Operators that have had their form of opset 7 since an older opset, or whose older forms a rule
 // above rewrites.
 struct OnnxUnchanged {
   int64_t since;
-  std::string_view types;  // between blanks
+  std::string_view types;  // separated by blanks
 };
 inline constexpr OnnxUnchanged kOnnxUnchanged[] = {
     {1,
@@ -101,13 +102,15 @@ inline constexpr OnnxUnchanged kOnnxUnchanged[] = {
      "Neg Reciprocal Relu Sigmoid Sqrt Sum Tanh Tile "},
 };
 
-// Checks the opset of a whole model.
+// Throws kUnsupported unless opkit reads models of this opset.
 inline void CheckOnnxOpset(int64_t opset) {
   if (opset < 1 || opset > kMaxOnnxOpset)
     Throw(ErrorCode::kUnsupported, "opset ", opset,
           " of ONNX is not one of those that opkit reads, ", kMinOnnxOpset, " to ", kMaxOnnxOpset,
           "; convert the model with onnx.version_converter");
 }
+// Checks the opset of a node. Throws kInvalidArgument if it is missing (0), kUnsupported if it is
+// not read for this operator.
 inline void CheckOnnxOpset(const std::string& type, int64_t opset) {
   if (opset == 0)
     Throw(ErrorCode::kInvalidArgument,
@@ -124,7 +127,7 @@ inline void CheckOnnxOpset(const std::string& type, int64_t opset) {
         "onnx.version_converter");
 }
 
-// Rewrites a node of ONNX's own domain to opset 21.
+// Rewrites a node of ONNX's own domain to opset 21. Throws kUnsupported if that is not possible.
 inline void RewriteOnnxNode(OnnxScope& scope, OperatorDef& def, int64_t opset) {
   CheckOnnxOpset(def.type(), opset);
   for (const OnnxRewrite& rewrite : kOnnxRewrites)

@@ -1,5 +1,5 @@
-// The rules that rewrite nodes of older ONNX opsets to opset 21, the one that opkit's operators
-// have: mostly, attributes become inputs. Source: the operators' histories in
+// The rules that rewrite nodes of older ONNX opsets to opset 21, the opset of opkit's operators.
+// Most of them turn attributes into inputs. Source: the operators' histories in
 // https://onnx.ai/onnx/operators.
 #ifndef OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_
 #define OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_
@@ -11,13 +11,14 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A rule changes `def`, a node of `opset`, and adds to the graph the nodes that must come before
-// it.
+// A rule. Changes `def`, a node of `opset`, and adds the nodes that must run before it to the
+// graph.
 using OnnxRule = void (*)(OnnxScope& scope, OperatorDef& def, int64_t opset);
 
+// The rules, each named after its operator or its change.
 class OnnxRules {
  public:
-  // The attribute `axes` became input `index`.
+  // Moves the attribute `axes` to input `index`.
   template <int index>
   static void MoveAxes(OnnxScope& scope, OperatorDef& def, int64_t) {
     MoveInts(scope, def, "axes", index);
@@ -40,7 +41,8 @@ class OnnxRules {
     SetInput(def, 1, scope.AddConstant(def, "k", Tensor::From<int64_t>({1}, {k})));
     def.mutable_args().Remove("k");
   }
-  // A bound that is left out was the largest float32, which an infinity is beyond.
+  // Moves the bounds to inputs. A missing bound meant the largest finite float32, so that
+  // infinities were clipped.
   static void Clip(OnnxScope& scope, OperatorDef& def, int64_t) {
     constexpr float kMost = (std::numeric_limits<float>::max)();
     if (!def.args().Has("min")) def.Arg("min", -kMost);
@@ -52,9 +54,9 @@ class OnnxRules {
     MoveInts(scope, def, "pads", 1);
     MoveScalar(scope, def, "value", 2);
   }
-  // Inference drops nothing; before opset 7, `is_test` = 0 meant training. Before opset 10 the mask
-  // had the type of the data. The old opsets do not define the mask of an inference, so it is that
-  // of opset 12: everything was kept.
+  // Makes a Dropout for inference, which drops no element. Before opset 7, `is_test` = 0 meant
+  // training. Before opset 10 the mask had the type of the data. The old opsets do not define the
+  // mask for inference; here it is the mask of opset 12, in which all elements are kept.
   static void Dropout(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     def.mutable_args().Remove("ratio");
     if (opset < 7) {
@@ -82,6 +84,7 @@ class OnnxRules {
     scope.AddNode(std::exchange(def, std::move(cast)));
   }
 
+  // Removes the outputs of training. Throws kUnsupported if one of them is read.
   static void BatchNormalization(OnnxScope& scope, OperatorDef& def, int64_t) {
     auto& outputs = def.mutable_outputs();
     for (size_t i = 1; i < outputs.size(); ++i)
@@ -90,8 +93,8 @@ class OnnxRules {
               "' is one of training, and is read; export the model for inference");
     if (outputs.size() > 1) outputs.resize(1);
   }
-  // opkit's operator still has `spatial`, which ONNX dropped in opset 9: later nodes must not have
-  // it.
+  // Throws kUnsupported for `spatial` = 0 from opset 9 on, in which ONNX removed it. opkit's
+  // operator still has the attribute.
   static void BatchNormalizationSpatial(OnnxScope&, OperatorDef& def, int64_t opset) {
     if (def.args().Get<int64_t>("spatial", 1) != 0)
       def.mutable_args().Remove("spatial");
@@ -100,9 +103,9 @@ class OnnxRules {
             "statistics for every activation (spatial = 0) were dropped from ONNX in opset 9");
   }
 
-  // Before opset 13, Softmax, LogSoftmax and Hardmax treated all axes from `axis` on as one. That
-  // is the same for the last axis, or if the extents behind `axis` are 1; otherwise the input is
-  // viewed as a matrix.
+  // Before opset 13, Softmax, LogSoftmax and Hardmax treated all axes from `axis` on as one axis.
+  // The result is the same for the last axis, or if all extents behind `axis` are 1. Otherwise
+  // reshapes the input to a matrix and the result back.
   static void Softmax(OnnxScope& scope, OperatorDef& def, int64_t) {
     const auto axis = def.args().Get<int64_t>("axis", 1);
     def.Arg("axis", axis);
@@ -125,8 +128,8 @@ class OnnxRules {
     def = std::move(back);
   }
 
-  // In opset 10 there were two inputs, and the modes that are attributes now were fixed. ONNX does
-  // not say how opset 10 rounds to the nearest; `simple` is ONNX Runtime's way.
+  // Opset 10 had two inputs and fixed modes, which are attributes now. ONNX does not define how
+  // opset 10 rounds to the nearest; `simple` is the rule of ONNX Runtime.
   static void Resize10(OnnxScope&, OperatorDef& def, int64_t) {
     const std::string x = Input(def, 0), scales = Input(def, 1);
     def.mutable_inputs() = {x, "", scales};
@@ -143,11 +146,12 @@ class OnnxRules {
     def.Type("Resize");
     Resize10(scope, def, opset);
   }
-  // In opset 11 all inputs had to be given, empty if unused; with `sizes`, `scales` was unused.
+  // In opset 11 all inputs were required, empty if unused; `scales` was unused if `sizes` was
+  // given.
   static void Resize11(OnnxScope&, OperatorDef& def, int64_t) {
     if (!Input(def, 3).empty()) SetInput(def, 2, "");
   }
-  // In any opset an empty constant means the same as no input.
+  // Removes inputs that are empty constants, which mean the same as no input in any opset.
   static void Resize(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     if (opset > 10 && def.args().Get<std::string>("nearest_mode", "") == "simple")
       Throw(ErrorCode::kInvalidArgument, "ONNX has no nearest_mode 'simple'");
@@ -161,17 +165,17 @@ class OnnxRules {
 
   static void Scatter(OnnxScope&, OperatorDef& def, int64_t) { def.Type("ScatterElements"); }
 
-  // Opset 20 gave the modes other names, as it takes volumes too.
+  // Opset 20 renamed the modes, because it added volumes.
   static void GridSample(OnnxScope&, OperatorDef& def, int64_t) {
     const std::string mode = def.args().Get<std::string>("mode", "");
     if (mode == "bilinear") def.Arg("mode", "linear");
     if (mode == "bicubic") def.Arg("mode", "cubic");
   }
-  // Before opset 16 pixels were not moved by half of one, which is another default since.
+  // Before opset 16 pixels were not shifted by half a pixel; later opsets shift them by default.
   static void RoiAlign(OnnxScope&, OperatorDef& def, int64_t) {
     def.Arg("coordinate_transformation_mode", "output_half_pixel");
   }
-  // The axis became an input in opset 20, with another default.
+  // Opset 20 made the axis an input, with another default.
   static void Dft(OnnxScope& scope, OperatorDef& def, int64_t) {
     const auto axis = def.args().Get<int64_t>("axis", 1);
     SetInput(def, 2, scope.AddConstant(def, "axis", Tensor::Scalar<int64_t>(axis)));
@@ -191,7 +195,8 @@ class OnnxRules {
     Throw(ErrorCode::kUnsupported,
           "the type of its data must be known, and neither the file nor an operator says it");
   }
-  // Makes a list of integers input `index`; an empty list was the same as none.
+  // Moves a list of integers from an attribute to input `index`. An empty list meant the same as
+  // none.
   static void MoveInts(OnnxScope& scope, OperatorDef& def, const char* name, size_t index) {
     const auto values = def.args().Get<std::vector<int64_t>>(name, {});
     const auto count = static_cast<int64_t>(values.size());
@@ -199,7 +204,7 @@ class OnnxRules {
       SetInput(def, index, scope.AddConstant(def, name, Tensor::From<int64_t>({count}, values)));
     def.mutable_args().Remove(name);
   }
-  // Makes a float input `index`, a scalar of the first input's type.
+  // Moves a float from an attribute to input `index`, as a scalar of the first input's type.
   static void MoveScalar(OnnxScope& scope, OperatorDef& def, const char* name, size_t index) {
     if (!def.args().Has(name)) return;
     const auto value = def.args().Get<float>(name, 0.f);

@@ -1,4 +1,5 @@
-// The options for loading an ONNX model, and the result: the graph and what the file says about it.
+// OnnxOptions, the options for loading an ONNX model, and OnnxModel, the result: the graph and the
+// file's data about it.
 #ifndef OPKIT_INTEROP_ONNX_OPTIONS_HPP_
 #define OPKIT_INTEROP_ONNX_OPTIONS_HPP_
 
@@ -6,30 +7,32 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// How deep graphs in graphs may be nested: models that are written have no deeper ones.
+// The largest depth of graphs inside graphs in models that opkit writes, and the default for
+// reading.
 inline constexpr int kMaxOnnxDepth = 64;
 
+// The options of LoadOnnx and ParseOnnxModel.
 struct OnnxOptions {
-  // For tools that only inspect a model: nodes are kept although their operator is not registered,
-  // or means something else in the model's opset. Such a graph may not run, or may compute other
-  // values.
+  // For tools that only inspect a model: keeps nodes whose operator is not registered or has
+  // another meaning in the model's opset. Such a graph may not run, or may compute other values.
   bool allow_unknown_operators = false;
-  // A node of another domain than ONNX's may run the standard operator of its type, which may mean
-  // something else there. OnnxModel::warnings tells which nodes do.
+  // Lets a node of a domain other than ONNX's run the standard operator of its type, which may have
+  // another meaning in that domain. OnnxModel::warnings lists these nodes.
   bool standard_operators_in_any_domain = false;
-  int max_subgraph_depth = kMaxOnnxDepth;  // and of functions that call functions
-  int64_t max_nodes = 1'000'000;  // of the model with its subgraphs and the bodies of its calls
+  int max_subgraph_depth = kMaxOnnxDepth;  // also for functions that call functions
+  int64_t max_nodes = 1'000'000;           // including subgraphs and inlined functions
 };
 
-// One line of opset_import; the default domain is "".
+// An entry of opset_import. The default domain is "".
 struct OnnxOpset {
   std::string domain;
   int64_t version = 0;
 };
 
+// A loaded model.
 struct OnnxModel {
   Graph graph;
-  std::string name;  // of the graph
+  std::string name;  // name of the graph
   int64_t ir_version = 0;
   std::string producer;  // "pytorch 2.4.0"
   std::string domain;
@@ -37,9 +40,9 @@ struct OnnxModel {
   std::string doc;
   std::vector<OnnxOpset> opsets;
   std::vector<std::pair<std::string, std::string>> metadata;
-  std::vector<std::string> warnings;  // a sentence each, for what the options let pass
+  std::vector<std::string> warnings;  // a sentence for each thing that only the options allow
 
-  // The version of a domain that the model imports; 0 for others.
+  // Returns the version of a domain that the model imports; 0 for other domains.
   int64_t opset(std::string_view of_domain = "") const {
     for (const OnnxOpset& known : opsets)
       if (known.domain == of_domain) return known.version;

@@ -1,5 +1,6 @@
-// An ONNX file as a tree: graphs, nodes and attributes are parsed, tensors are still bytes. The
-// tree has views of the file's bytes, which must outlive it.
+// An ONNX file as a tree, which OnnxProtoReader makes and OnnxGraphBuilder reads. Graphs, nodes and
+// attributes are parsed; tensors are still bytes. The tree has views of the file's bytes, which
+// must outlive it.
 #ifndef OPKIT_INTEROP_ONNX_PROTO_HPP_
 #define OPKIT_INTEROP_ONNX_PROTO_HPP_
 
@@ -10,11 +11,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Most inputs, outputs or attributes of a node or graph: few enough to search them one by one.
+// The largest number of inputs, outputs or attributes of a node or function, and of outputs of a
+// graph: small enough for linear search.
 inline constexpr size_t kMaxOnnxNames = 16384;
 
-// AttributeProto.AttributeType, by its numbers in the file. A value of type n, up to kGraphs, is in
-// field n + 1 of AttributeProto.
+// AttributeProto.AttributeType, with its numbers in the file. A value of type n, up to kGraphs, is
+// in field n + 1 of AttributeProto.
 enum class OnnxAttributeType : uint8_t {
   kUndefined,
   kFloat,
@@ -33,24 +35,26 @@ enum class OnnxAttributeType : uint8_t {
   kTypeProtos,
 };
 
+// A TensorProto that is not parsed yet.
 struct OnnxTensorProto {
   std::string name;
   std::string_view message;
 };
 
+// A ValueInfoProto: an input, an output or another value with its type.
 struct OnnxValueProto {
   std::string name;
-  int64_t type = 0;        // element type of a tensor
-  const char* other = "";  // what it is if not a tensor: "a sequence"
+  int64_t type = 0;        // the element type, if it is a tensor
+  const char* other = "";  // the kind of another value: "a sequence"
   SymbolicShape shape;
 };
 
 struct OnnxGraphProto;
 
-// A single value is a list of one element.
+// An attribute. A single value is a list of one element.
 struct OnnxAttributeProto {
   std::string name;
-  std::string ref;  // not empty: the value is that of this attribute of the function call
+  std::string ref;  // if not empty: the value comes from this attribute of the function call
   OnnxAttributeType type = OnnxAttributeType::kUndefined;
   std::vector<float> floats;
   std::vector<int64_t> ints;
@@ -58,15 +62,16 @@ struct OnnxAttributeProto {
   std::vector<OnnxGraphProto> graphs;
 };
 
-// The library that a node's operator came from, as the node's metadata_props say.
+// Keys in a node's metadata_props for the library of its operator.
 inline constexpr const char* kOnnxLibraryKey = "opkit.library";
 inline constexpr const char* kOnnxLibraryVersionKey = "opkit.library_version";
 struct OnnxNodeLibrary {
-  std::string name, version;  // empty: the file does not say
+  std::string name, version;  // empty: not in the file
 };
 
-// Before a name in the file, as a key in a body's metadata_props: the value is the name that the
-// writer had to change, as a graph around the body has it too.
+// The prefix of keys in a body's metadata_props. The key is this prefix and a value's name in the
+// file; the entry's value is its original name. The writer changes a name that a graph around the
+// body has, too.
 inline constexpr const char kOnnxNameKey[] = "opkit.name.";
 
 struct OnnxNodeProto {
@@ -76,7 +81,7 @@ struct OnnxNodeProto {
   std::string overload;
   std::vector<std::string> inputs, outputs;
   std::vector<OnnxAttributeProto> attributes;
-  int64_t opset = 0;  // of its domain
+  int64_t opset = 0;  // version of its domain
   OnnxNodeLibrary library;
 };
 
@@ -87,13 +92,13 @@ struct OnnxGraphProto {
   std::vector<OnnxValueProto> inputs, outputs, values;
 };
 
-// The default of a function's attribute: an AttributeProto, not parsed yet.
+// The default of a function's attribute: an AttributeProto that is not parsed yet.
 struct OnnxDefaultProto {
   std::string name;
   std::string_view message;
 };
 
-// A model-local function. Its nodes and defaults are parsed anew for every call.
+// A function of the model. Its nodes and defaults are parsed for every call.
 struct OnnxFunctionProto {
   std::string name;
   std::string domain;
@@ -105,14 +110,14 @@ struct OnnxFunctionProto {
 };
 
 struct OnnxModelProto {
-  OnnxModel about;  // everything but the graph
+  OnnxModel about;  // all but the graph
   OnnxGraphProto graph;
   std::vector<OnnxFunctionProto> functions;
-  NameIndex names;  // of every value in the model
-  NameIndex read;   // of values that a node reads or a graph returns
+  NameIndex names;  // names of all values in the model
+  NameIndex read;   // names of values that a node reads or a graph returns
 };
 
-// "node 'conv1' (Conv)", or "node 3 (Conv)" for one without a name.
+// Returns "node 'conv1' (Conv)", or "node 3 (Conv)" for a node without a name.
 inline std::string OnnxNodePlace(const OnnxNodeProto& node, size_t index) {
   const std::string type = node.domain.empty() ? node.type : StrCat(node.domain, ".", node.type);
   return node.name.empty() ? StrCat("node ", index, " (", type, ")")

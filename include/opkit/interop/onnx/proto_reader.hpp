@@ -1,5 +1,5 @@
-// Reads the bytes of an ONNX file into the tree of proto.hpp. A file that is not well-formed is an
-// Error that names the node or value. Source: onnx.proto of ONNX 1.22.
+// OnnxProtoReader: parses the bytes of an ONNX file to the tree of proto.hpp. For a malformed file
+// throws an Error that names the node or value. Field numbers: onnx.proto of ONNX 1.22.
 #ifndef OPKIT_INTEROP_ONNX_PROTO_READER_HPP_
 #define OPKIT_INTEROP_ONNX_PROTO_READER_HPP_
 
@@ -8,10 +8,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Gives the values of a body the names that they had before the writer changed them.
+// Restores the names of a body's values that the writer changed.
 class OnnxRenaming {
  public:
-  // One entry of the body's metadata_props; those of others are ignored.
+  // Reads an entry of the body's metadata_props. Ignores entries of other programs.
   void Read(std::string_view bytes) {
     auto [key, value] = ReadOnnxEntry(bytes);
     const size_t begin = std::char_traits<char>::length(kOnnxNameKey);
@@ -46,9 +46,10 @@ class OnnxRenaming {
   std::vector<std::string> to_;
 };
 
+// Parses one file.
 class OnnxProtoReader {
  public:
-  // `options` and `model`, which Read fills, outlive the reader.
+  // `options` and `model` must outlive the reader. Read fills `model`.
   OnnxProtoReader(const OnnxOptions& options, OnnxModelProto& model)
       : options_(options), model_(model) {}
 
@@ -82,6 +83,7 @@ class OnnxProtoReader {
     about.name = model_.graph.name;
     for (const std::string_view function : functions) Function(function);
   }
+  // Parses the nodes of a function, for one call of it.
   std::vector<OnnxNodeProto> NodesOf(const OnnxFunctionProto& function) {
     opsets_ = &function.opsets;
     std::vector<OnnxNodeProto> out;
@@ -95,7 +97,8 @@ class OnnxProtoReader {
                 [&] { AttributeInto(bytes, depth, out); });
     return out;
   }
-  // Called for every node of the model and for every copy of a node that a function call makes.
+  // Counts a node of the model, or a copy that a function call makes. Throws kUnsupported beyond
+  // OnnxOptions::max_nodes.
   void CountNode() {
     if (++num_nodes_ > options_.max_nodes)
       Throw(ErrorCode::kUnsupported, "the model has more than ", options_.max_nodes,
@@ -207,7 +210,8 @@ class OnnxProtoReader {
       }
     }
   }
-  // An extent: a number or a symbol's name; exporters also write -1 and "?" for unknown ones.
+  // Parses an extent: a number or the name of a symbol. Exporters also write -1 and "?" for unknown
+  // extents.
   static Dim Extent(std::string_view bytes) {
     Dim out;
     for (WireMessage message(bytes); message.Next();) {
@@ -243,7 +247,7 @@ class OnnxProtoReader {
       }
       if (field == 3) out.name = message.String();
       if (field == 4) out.type = message.String();
-      if (field == 5)  // read below, when errors can name the node
+      if (field == 5)  // parsed below, when errors can name the node
         Append(message.Bytes(), attributes, "attributes");
       if (field == 7) out.domain = Domain(message.Bytes());
       if (field == 8) out.overload = message.String();
@@ -276,7 +280,7 @@ class OnnxProtoReader {
   void AttributeInto(std::string_view bytes, int depth, OnnxAttributeProto& out) {
     using Type = OnnxAttributeType;
     OnnxAttributeProto single;      // the fields f, i, s, t and g; `out` gets the lists
-    Type found = Type::kUndefined;  // of the value, for old files that do not give the type
+    Type found = Type::kUndefined;  // the type of the value, for old files without a type
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
       if (field >= 2 && field <= 11) found = static_cast<Type>(field - 1);
@@ -302,7 +306,7 @@ class OnnxProtoReader {
     if (out.type == Type::kUndefined) out.type = found;
     if (out.ref.empty()) TakeSingle(std::move(single), out);
   }
-  // Moves the single value; writers may leave out a number that is 0 and an empty string.
+  // Moves the single value to `out`. Writers may omit a number that is 0 and an empty string.
   static void TakeSingle(OnnxAttributeProto single, OnnxAttributeProto& out) {
     const auto take = [&](auto list, auto... fallback) {
       if ((single.*list).empty()) ((single.*list).push_back(fallback), ...);
@@ -355,7 +359,7 @@ class OnnxProtoReader {
 
   const OnnxOptions& options_;
   OnnxModelProto& model_;
-  const std::vector<OnnxOpset>* opsets_ = nullptr;  // of the model or function being read
+  const std::vector<OnnxOpset>* opsets_ = nullptr;  // opsets of the model or function being read
   int64_t num_nodes_ = 0;
 };
 

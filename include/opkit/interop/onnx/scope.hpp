@@ -1,5 +1,5 @@
-// The graph that the ONNX reader is building: fresh names, helper constants and nodes, and the
-// types of values as far as they are known, for rules that depend on them.
+// OnnxScope: the graph that the ONNX reader is building. Adds nodes, constants and fresh names, and
+// knows types of values as far as possible, for rules that depend on them.
 #ifndef OPKIT_INTEROP_ONNX_SCOPE_HPP_
 #define OPKIT_INTEROP_ONNX_SCOPE_HPP_
 
@@ -16,9 +16,10 @@ struct OnnxContext {
   OnnxModelProto& model;
   OnnxTensorSource source;
   int64_t num_fresh = 0;
-  MissingOperators missing = {};  // that the file says are of libraries
+  MissingOperators missing = {};  // missing operators for which the file names a library
 };
 
+// A graph under construction, with the types of its values.
 class OnnxScope {
  public:
   explicit OnnxScope(OnnxContext& context) : context_(context) {}
@@ -26,14 +27,14 @@ class OnnxScope {
   OnnxContext& context() { return context_; }
   Graph& graph() { return graph_; }
 
-  // A name that no value of the model has: `hint`, with a number behind it if needed.
+  // Returns a name that no value of the model has: `hint`, with a number behind it if needed.
   std::string FreshName(const std::string& hint) {
     std::string name = hint;
     while (context_.model.names.Find(name) >= 0) name = StrCat(hint, "_", ++context_.num_fresh);
     context_.model.names.Add(name);
     return name;
   }
-  // A name made of the first output of `def`: "y/axes".
+  // Returns a fresh name made from the first output of `def`, such as "y/axes".
   std::string FreshName(const OperatorDef& def, const char* what) {
     const bool named = !def.outputs().empty() && !def.outputs()[0].empty();
     return FreshName(StrCat(named ? def.outputs()[0] : def.type(), "/", what));
@@ -43,13 +44,14 @@ class OnnxScope {
     graph_.AddConstant(name, std::move(value));
     return name;
   }
-  // False only for a value that nothing in the model reads or returns.
+  // True if a node of the model may read the value, or a graph may return it.
   bool IsRead(std::string_view name) const {
     return !name.empty() && context_.model.read.Find(name) >= 0;
   }
 
-  // Error (kNotFound, with the nearest name) for an operator that is not registered; one of a
-  // library is noted, for an Error that names all of them.
+  // Adds a node. Throws kNotFound, with the nearest name, for an operator that is not registered.
+  // If the file names a library for the operator, records it for one Error about all such
+  // operators.
   void AddNode(OperatorDef def, std::string_view domain = "", int64_t opset = 0,
                const OnnxNodeLibrary& library = {}) {
     const std::string plain = def.type();
@@ -74,21 +76,21 @@ class OnnxScope {
     graph_.AddNode(std::move(def));
   }
 
-  // Records the type and shape that the file declares for a value. Files have stale ones: only the
-  // inputs of a model are `checked`, by each run.
+  // Records the type and shape that the file declares for a value. Declarations may be out of date.
+  // Only those of the model's inputs are `checked`, because each run checks them.
   void Know(const std::string& name, const TensorInfo& info, bool checked = false) {
     Merge(declared_, name, info);
     if (checked) Merge(proven_, name, info);
   }
-  // The type and shape that the operators of the nodes so far infer for a value from the model's
-  // inputs and constants, whatever the file declares.
+  // Returns the type and shape that inference finds for a value from the model's inputs and
+  // constants, over the nodes added so far. Ignores the file's other declarations.
   TensorInfo ProvenInfoOf(const std::string& name) {
     if (const Tensor* constant = graph_.FindConstant(name)) return TensorInfo::Of(*constant);
     for (; num_inferred_ < graph_.num_nodes(); ++num_inferred_) Infer(graph_.node(num_inferred_));
     return Find(proven_, name);
   }
-  // ProvenInfoOf and, for what that leaves open, what the file declares or the operators infer from
-  // declared types. May be wrong: a rule whose result depends on it uses ProvenInfoOf.
+  // Returns ProvenInfoOf, completed by the file's declarations and by inference from them. May be
+  // wrong: rules whose result depends on the type must use ProvenInfoOf.
   TensorInfo InfoOf(const std::string& name) {
     TensorInfo info = ProvenInfoOf(name), declared = Find(declared_, name);
     if (info.dtype == DType::kUndefined) info.dtype = declared.dtype;
@@ -108,8 +110,8 @@ class OnnxScope {
     if (!def.name().empty()) return StrCat("node '", def.name(), "'");
     return def.outputs().empty() ? "a node" : StrCat("the node of '", def.outputs()[0], "'");
   }
-  // The plain type where that alone is registered, by a program or a library for any domain; the
-  // standard operators are for ONNX's own, unless the options say otherwise.
+  // Returns "<domain>.<type>", or the plain type if only that is registered. A standard operator
+  // does not count as registered for other domains, unless the options allow it.
   std::string TypeIn(std::string_view domain, const std::string& type) const {
     std::string full = StrCat(domain, ".", type);
     const bool plain = IsRegistered(type) &&
@@ -130,13 +132,14 @@ class OnnxScope {
     const int number = names_.Find(name);
     return number < 0 || Index(number) >= infos.size() ? TensorInfo() : infos[Index(number)];
   }
-  // Infers from what is proven, and where that is too little from what is declared.
+  // Infers the outputs of a node from proven types. If these are not enough, infers from declared
+  // types.
   void Infer(const OperatorDef& def) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     if (!schema) return;
     if (!InferFrom(proven_, *schema, def)) InferFrom(declared_, *schema, def);
   }
-  // False where a dtype or a rank of the outputs stays open.
+  // False if a dtype or rank of an output stays unknown.
   bool InferFrom(Infos& infos, const OpSchema& schema, const OperatorDef& def) {
     std::vector<TensorInfo> inputs;
     for (const std::string& name : def.inputs()) {

@@ -1,5 +1,6 @@
-// Makes Tensors of TensorProtos, the initializers, attributes and test data of ONNX files, where
-// possible without copying their bytes. Source: onnx.proto of ONNX 1.22 (https://onnx.ai/onnx/api).
+// ReadOnnxTensor: makes Tensors from TensorProtos (initializers, attributes and test data of ONNX
+// files), if possible without copying their bytes. Source: onnx.proto of ONNX 1.22
+// (https://onnx.ai/onnx/api).
 #ifndef OPKIT_INTEROP_ONNX_TENSOR_HPP_
 #define OPKIT_INTEROP_ONNX_TENSOR_HPP_
 
@@ -13,7 +14,7 @@ namespace detail {
 
 inline constexpr int kMaxOnnxRank = 64;
 
-// The name of a TensorProto.DataType by its number, up to INT2 of ONNX 1.22.
+// Returns the name of a TensorProto.DataType by its number, up to INT2 of ONNX 1.22.
 inline const char* OnnxTypeName(int64_t type) {
   constexpr const char* kNames[] = {
       "undefined",      "float",    "uint8",        "int8",           "uint16",
@@ -24,8 +25,8 @@ inline const char* OnnxTypeName(int64_t type) {
       "uint2",          "int2"};
   return type >= 0 && type < static_cast<int64_t>(std::size(kNames)) ? kNames[type] : "unknown";
 }
-// Error (kUnsupported, or kInvalidArgument for a number unknown to ONNX) for a type without a
-// DType.
+// Returns the DType for a TensorProto.DataType. Throws kUnsupported for a type without a DType,
+// kInvalidArgument for a number that ONNX does not define.
 inline DType CheckedOnnxDType(int64_t type) {
   const DType dtype = OnnxDType(type);
   if (dtype != DType::kUndefined) return dtype;
@@ -40,18 +41,18 @@ inline DType CheckedOnnxDType(int64_t type) {
 struct OnnxValueField {
   int number;
   const char* name;
-  int64_t width;  // bytes of a packed value; 0 for varints, -1 for strings, which are not packed
+  int64_t width;  // bytes of a packed value; 0: varints; -1: strings, which are not packed
 };
 inline constexpr OnnxValueField kOnnxValueFields[] = {
     {4, "float_data", 4}, {5, "int32_data", 0},   {6, "string_data", -1},
     {7, "int64_data", 0}, {10, "double_data", 8}, {11, "uint64_data", 0}};
-// Null for a field that holds no values.
+// Returns the description of a field; null for a field without values.
 constexpr const OnnxValueField* FindOnnxValueField(int number) {
   for (const OnnxValueField& field : kOnnxValueFields)
     if (field.number == number) return &field;
   return nullptr;
 }
-// The typed field that holds the values of a dtype.
+// Returns the typed field for the values of a dtype.
 constexpr const OnnxValueField* OnnxValueFieldOf(DType dtype) {
   const bool is_unsigned = dtype == DType::kUInt32 || dtype == DType::kUInt64;
   return FindOnnxValueField(dtype == DType::kFloat32 || dtype == DType::kComplex64    ? 4
@@ -61,7 +62,7 @@ constexpr const OnnxValueField* OnnxValueFieldOf(DType dtype) {
                                                                                       : 5);
 }
 
-// The fields of a TensorProto, with its values still in the message.
+// The fields of a TensorProto. The values are still in `message`.
 struct OnnxTensorHeader {
   std::string_view message;
   std::string_view name;
@@ -69,14 +70,14 @@ struct OnnxTensorHeader {
   int64_t type = 0;
   bool has_raw = false;
   std::string_view raw;
-  const OnnxValueField* values_field = nullptr;  // null: there are no typed values
-  int64_t values = 0;                            // how many
+  const OnnxValueField* values_field = nullptr;  // null: no typed values
+  int64_t values = 0;                            // number of typed values
   bool is_external = false;
   bool is_segment = false;
   OnnxExternalEntry external;
 };
 
-// After an Error `out` holds the fields that were read before it.
+// Reads the fields to `out`. After an Error `out` has the fields that were read before it.
 inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) {
   out.message = bytes;
   for (WireMessage message(bytes); message.Next();) {
@@ -111,7 +112,8 @@ inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) 
   }
 }
 
-// Reads the values of a typed field; there must be as many as the tensor has elements.
+// Reads the values of a typed field. Throws kInvalidArgument unless there are as many values as
+// elements (two for a complex element).
 class OnnxTypedValues {
  public:
   static Tensor Read(const OnnxTensorHeader& header, Shape shape, DType dtype) {
@@ -143,10 +145,11 @@ class OnnxTypedValues {
         message.EachFloat([&](float value) { put(value, sizeof value); });
       else if (field == 10)
         message.EachDouble([&](double value) { put(value, sizeof value); });
-      else  // the low bytes are the value, when it fits
+      else  // the low bytes are the value, if it fits
         message.EachInt([&](int64_t value) { put(Checked(value, out.dtype()), size); });
     }
   }
+  // Returns a value of `dtype`. Throws kOutOfRange if it does not fit.
   static int64_t Checked(int64_t value, DType dtype) {
     if (dtype == DType::kBool) return value != 0;
     if (ItemSize(dtype) == 8) return value;
@@ -161,14 +164,14 @@ class OnnxTypedValues {
   }
 };
 
-// Where the bytes of a tensor come from.
+// The source of a tensor's bytes.
 struct OnnxTensorSource {
-  Storage storage;  // holds the message's bytes, for tensors to share; null: they are copied
+  Storage storage;  // contains the message's bytes, for tensors to share; null: copy them
   OnnxExternalData* external = nullptr;  // null: external data is an Error
 };
 
-// A tensor of dense bytes: it shares `storage` if that holds them and they are aligned, else
-// copies.
+// Makes a tensor of dense bytes. Shares `storage` if it contains the bytes and they are aligned,
+// else copies them.
 inline Tensor TensorOfOnnxBytes(std::string_view raw, const Storage& storage, Shape shape,
                                 DType dtype) {
   static_assert(std::endian::native == std::endian::little,
@@ -182,7 +185,7 @@ inline Tensor TensorOfOnnxBytes(std::string_view raw, const Storage& storage, Sh
       storage && reinterpret_cast<uintptr_t>(raw.data()) %
                          static_cast<uintptr_t>((std::min)(ItemSize(dtype), int64_t{8})) ==
                      0;
-  if (dtype == DType::kBool)  // other bytes than 0 and 1 are true, but no C++ bool
+  if (dtype == DType::kBool)  // ONNX may store true as another byte than 1, which is no C++ bool
     for (const char byte : raw) usable &= byte == 0 || byte == 1;
   if (usable)
     return Tensor(storage, raw.data() - static_cast<const char*>(storage->data()), std::move(shape),
@@ -219,7 +222,7 @@ inline Tensor ReadOnnxTensor(const OnnxTensorHeader& header, const OnnxTensorSou
           " and in raw_data");
   return OnnxTypedValues::Read(header, std::move(shape), dtype);
 }
-// Errors begin with the tensor's name.
+// Reads a TensorProto. Errors begin with the tensor's name.
 inline Tensor ReadOnnxTensor(std::string_view bytes, const OnnxTensorSource& source) {
   OnnxTensorHeader header;
   return AtOnnxPlace(

@@ -1,5 +1,5 @@
-// Protobuf messages field by field, over protozero: a field of another wire type than its
-// definition says, or bytes that end early, are an Error here and never an assertion.
+// WireMessage: reads protobuf messages field by field, with protozero. For a field of a wrong wire
+// type, or bytes that end early, throws an Error; protozero itself would assert.
 #ifndef OPKIT_INTEROP_ONNX_WIRE_HPP_
 #define OPKIT_INTEROP_ONNX_WIRE_HPP_
 
@@ -12,8 +12,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Puts the place before the message of an Error of `call`: "node 'a': attribute 'b': …". `place` is
-// a function, so that its text is made only for an Error.
+// Calls `call` and puts the place before the message of its Error: "node 'a': attribute 'b': …".
+// `place` is a function, so that its text is made only for an Error.
 template <class Call>
 auto AtOnnxPlace(FunctionRef<std::string()> place, Call call) {
   try {
@@ -23,7 +23,7 @@ auto AtOnnxPlace(FunctionRef<std::string()> place, Call call) {
   }
 }
 
-// Walks one message; the bytes must outlive it.
+// A message, read field by field. The bytes must outlive it.
 //
 //   for (WireMessage message(bytes); message.Next();)
 //     if (message.field() == 1) name = message.Bytes();
@@ -31,13 +31,13 @@ class WireMessage {
  public:
   explicit WireMessage(std::string_view bytes) : reader_(bytes.data(), bytes.size()) {}
 
-  // Goes to the next field; a field that was not read is skipped.
+  // Moves to the next field; skips the present field if it was not read. False at the end.
   bool Next() {
     const bool skip = unread_;
     Call([&] {
       if (skip) reader_.skip();
       unread_ = reader_.next();
-      field_ = static_cast<int>(reader_.tag());  // protozero forgets it once the value was read
+      field_ = static_cast<int>(reader_.tag());  // protozero forgets it after reading the value
     });
     return unread_;
   }
@@ -57,7 +57,8 @@ class WireMessage {
     return value;
   }
 
-  // Calls f with each value that this field adds to a repeated one: one, or several when packed.
+  // Calls f with each value that this field adds to a repeated field: one value, or several if
+  // packed.
   void EachInt(FunctionRef<void(int64_t)> f) {
     if (!IsPacked()) return f(Int());
     Call([&] {
@@ -78,7 +79,8 @@ class WireMessage {
       for (const double value : reader_.get_packed_double()) f(value);
     });
   }
-  // The number of values that Each… would give; a packed one has `width` bytes, 0 for integers.
+  // Returns the number of values for which Each… would call f. A packed value has `width` bytes; 0
+  // means integers.
   int64_t Count(int64_t width) {
     if (!IsPacked()) return 1;
     const std::string_view bytes = Bytes();
@@ -98,7 +100,7 @@ class WireMessage {
             ", but its wire type is ", static_cast<int>(reader_.wire_type()),
             "; the file is damaged, or not an ONNX file");
   }
-  // Reads the field; protozero's exceptions become an Error.
+  // Reads the field. Converts protozero's exceptions to an Error.
   void Call(FunctionRef<void()> read) {
     unread_ = false;
     try {
