@@ -73,6 +73,85 @@ TEST_CASE("merging extents keeps the most that is known, and finds contradiction
   CHECK(Dim::Compatible(Sym("M"), Sym("N")));
 }
 
+TEST_CASE("an unknown extent may have a bound") {
+  const Dim five = Dim::AtMost(5);
+  CHECK(five.is_unknown());
+  CHECK(five.most() == 5);
+  CHECK(Dim(3).most() == 3);
+  CHECK(Dim().most() == std::nullopt);
+  CHECK(Sym("N").most() == std::nullopt);
+  CHECK(ToString(five) == "<=5");
+  CHECK(five != Dim());
+  CHECK(five != Dim(5));
+  CHECK(five == Dim::AtMost(Dim(5)));
+  CHECK(five == Dim::AtMost(five));
+  CHECK(Dim::AtMost(Sym("N")) == Dim());
+  CHECK(ErrorOf([&] { static_cast<void>(five.value()); }).message() ==
+        "extent <=5 is not known yet");
+  CHECK(ErrorOf([] { Dim::AtMost(-1); }).message() == "an extent of at most -1 would be negative");
+  // What both say, and a contradiction.
+  CHECK(Dim::Merge(five, Dim()) == five);
+  CHECK(Dim::Merge(Dim(), five) == five);
+  CHECK(Dim::Merge(five, Dim::AtMost(4)) == Dim::AtMost(4));
+  CHECK(Dim::Merge(Dim::AtMost(4), five) == Dim::AtMost(4));
+  CHECK(Dim::Merge(five, 5) == Dim(5));
+  CHECK(Dim::Merge(0, five) == Dim(0));
+  CHECK(Dim::Merge(five, 6) == std::nullopt);
+  CHECK(Dim::Merge(6, five) == std::nullopt);
+  CHECK(Dim::Merge(Sym("N"), five) == Sym("N"));
+  CHECK_FALSE(Dim::Compatible(6, five));
+  CHECK(Dim::Compatible(Dim::AtMost(9), five));
+  // One of two.
+  CHECK(Dim::Either(five, 7) == Dim::AtMost(7));
+  CHECK(Dim::Either(7, 7) == Dim(7));
+  CHECK(Dim::Either(Sym("N"), Sym("N")) == Sym("N"));
+  CHECK(Dim::Either(five, Dim()) == Dim());
+}
+
+TEST_CASE("a bound goes through what grows with the extent, and is dropped elsewhere") {
+  const Dim a = Dim::AtMost(10), b = Dim::AtMost(3);
+  CHECK(Dim(a + b) == Dim::AtMost(13));
+  CHECK(Dim(a + 2) == Dim::AtMost(12));
+  CHECK(Dim(a - 4) == Dim::AtMost(6));
+  CHECK(Dim(a - 11) == Dim());  // too small for any extent: the run says so
+  CHECK(Dim(a * 3) == Dim::AtMost(30));
+  CHECK(Dim(3 * a) == Dim::AtMost(30));
+  CHECK(Dim(a / 3) == Dim::AtMost(3));
+  CHECK(Dim((a + 2 - 3) / 2 + 1) == Dim::AtMost(5));  // the windows of a pool
+  CHECK(Dim(20 - a) == Dim());
+  CHECK(Dim(a - b) == Dim());
+  CHECK(Dim(20 / a) == Dim());
+  CHECK(Dim(0 - a * -1) == Dim());
+  CHECK(Dim(a * b) == Dim());  // of expressions both might be negative; see Elements()
+  CHECK(Dim(a + Dim()) == Dim());
+  CHECK(Dim(a * INT64_MAX) == Dim());
+}
+
+TEST_CASE("the most of a shape, its elements, and what a tensor of it may be") {
+  const SymbolicShape bounded{Dim::AtMost(4), 3, Dim::AtMost(2)};
+  CHECK(ToString(bounded) == "[<=4, 3, <=2]");
+  CHECK_FALSE(bounded.is_known());
+  CHECK(bounded.Most() == Shape{4, 3, 2});
+  CHECK(bounded.Elements() == Dim::AtMost(24));
+  CHECK(SymbolicShape{4, 3}.Most() == Shape{4, 3});
+  CHECK(SymbolicShape{4, 3}.Elements() == Dim(12));
+  CHECK(SymbolicShape(Shape{}).Elements() == Dim(1));
+  CHECK(SymbolicShape{4, Dim()}.Most() == std::nullopt);
+  CHECK(SymbolicShape().Most() == std::nullopt);
+  CHECK(SymbolicShape{4, Sym("N")}.Elements() == Dim());
+  const Dim huge = Dim::AtMost(INT64_MAX / 2);
+  CHECK(SymbolicShape{huge, 2}.Most().has_value());
+  CHECK(SymbolicShape{huge, 3}.Most() == std::nullopt);
+  CHECK(SymbolicShape{0, huge, 3}.Most() == std::nullopt);  // strides need the product
+  CHECK(bounded.Allows(Shape{0, 3, 2}));
+  CHECK(bounded.Allows(Shape{4, 3, 0}));
+  CHECK_FALSE(bounded.Allows(Shape{5, 3, 2}));
+  CHECK_FALSE(bounded.Allows(Shape{4, 2, 2}));
+  CHECK_FALSE(bounded.Allows(Shape{4, 3}));
+  CHECK(SymbolicShape{Sym("N"), Dim()}.Allows(Shape{7, 8}));
+  CHECK(SymbolicShape().Allows(Shape{7}));
+}
+
 TEST_CASE("a symbolic shape may not even know its rank") {
   const SymbolicShape nothing;
   CHECK_FALSE(nothing.has_rank());

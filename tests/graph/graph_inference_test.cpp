@@ -19,6 +19,10 @@ SymbolicShape ShapeOf(const Graph& g, const char* value,
   return InferGraph(view, known).at(value).shape;
 }
 
+OPERATOR_SCHEMA(UpTo).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](InferenceContext& c) {
+  c.SetOutput(0, c.input_dtype(0), {Dim::AtMost(c.input_shape(0).Elements())});
+});
+
 }  // namespace
 
 TEST_CASE("shapes and dtypes flow through the graph") {
@@ -80,6 +84,25 @@ TEST_CASE("what data decides stays unknown, and what does not depend on it is kn
   CHECK(ShapeOf(g, "Q").rank() == 1);
   CHECK(ShapeOf(g, "Q")[0].is_unknown());
   CHECK(ShapeOf(g, "R") == SymbolicShape{10});
+}
+
+TEST_CASE("the bound of what data decides goes where the value goes, and the smaller one counts") {
+  Graph g;
+  g.AddInput("X", kFloat, {10});
+  g.AddInput("Y", kFloat, {4});
+  g.AddNode(OperatorDef("UpTo").Input("X").Output("P"));
+  g.AddNode(OperatorDef("Relu").Input("P").Output("Q"));
+  g.AddNode(OperatorDef("UpTo").Input("Y").Output("R"));
+  g.AddNode(OperatorDef("Add").Input("Q").Input("R").Output("S"));
+  CHECK(ShapeOf(g, "S") == SymbolicShape{Dim::AtMost(4)});
+  CHECK(ShapeOf(g, "P") == SymbolicShape{Dim::AtMost(4)});  // Add takes equal shapes alone
+  Graph above = g;
+  above.AddNode(OperatorDef("Add").Input("X").Input("R").Output("U"));
+  const std::string error = ErrorOf([&] { ShapeOf(above, "U"); }).what();
+  CHECK(Contains(error, "input 1 'b' of Add (X, R) -> (U) has shape [<=4]"));
+  CHECK(Contains(error, "must have that of input 0 'a', [10]"));
+  g.AddNode(OperatorDef("Add").Input("R").Input("Y").Output("T"));
+  CHECK(ShapeOf(g, "S") == SymbolicShape{4});
 }
 
 TEST_CASE("contradictions show both sides") {

@@ -35,6 +35,7 @@ TEST_CASE("Concat infers the sum where all is known") {
   CHECK(Inferred("Concat", {{Sym("N"), 2}, {4, Dim()}}, {{"axis", 1}}) == "float32[4, ?]");
   CHECK(Inferred("Concat", {{Sym("N"), 2}}, {{"axis", 0}}) == "float32[N, 2]");
   CHECK(Inferred("Concat", {kNoRank, {2, 3}}, {{"axis", 0}}) == "float32[?, 3]");
+  CHECK(Inferred("Concat", {{Dim::AtMost(5), 3}, {2, 3}}, {{"axis", 0}}) == "float32[<=7, 3]");
   CHECK(Refused("Concat", {{2, 3}, {3, 3}}, {{"axis", 1}}) ==
         "Concat: input 1 has shape [3, 3], expected the extents of the inputs before it, [2, 3], "
         "but for axis 1");
@@ -75,7 +76,8 @@ TEST_CASE("Split infers parts of a known extent") {
   CHECK(Inferred("Split", {{Sym("N")}, List({1, 2})}, {}, 2) == "float32[1] float32[2]");
   CHECK(Inferred("Split", {{Sym("N")}}, {}, 2) == "float32[?] float32[?]");
   CHECK(Inferred("Split", {{Sym("N")}}, {}, 1) == "float32[N]");
-  CHECK(Inferred("Split", {{4}, {DType::kInt64, {2}}}, {}, 2) == "float32[?] float32[?]");
+  CHECK(Inferred("Split", {{4}, {DType::kInt64, {2}}}, {}, 2) == "float32[<=4] float32[<=4]");
+  CHECK(Inferred("Split", {{Dim::AtMost(7)}}, {}, 2) == "float32[<=4] float32[<=4]");
   CHECK(Inferred("Split", {kNoRank, List({1, 2})}, {}, 2) ==
         "float32[rank unknown] float32[rank unknown]");
   CHECK(Refused("Split", {{5}}, {}, 2) ==

@@ -39,6 +39,7 @@ TEST_CASE("shapes follow from constant extents, and what does not fit is refused
   CHECK(Contains(Refused("Expand", {{2, 3}, List({-1})}), "negative extent"));
   CHECK(Inferred("Tile", {{Sym("N"), 3, Sym("M")}, List({1, 4, 2})}) == "float32[N, 12, ?]");
   CHECK(Inferred("Tile", {{Sym("N"), 3}, {DType::kInt64, {2}}}) == "float32[?, ?]");
+  CHECK(Inferred("Tile", {{Dim::AtMost(5), 3}, List({2, 1})}) == "float32[<=10, 3]");
   CHECK(Refused("Tile", {{2, 3}, List({2})}) ==
         "Tile: 'repeats' has 1 elements, expected one for each axis of [2, 3]");
   CHECK(Refused("Tile", {{2}, List({-2})}) ==

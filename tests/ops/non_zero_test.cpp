@@ -23,6 +23,9 @@ TEST_CASE("one column for each element that is not zero") {
 TEST_CASE("inference, and that it is what it claims to be") {
   CHECK(Inferred("NonZero", {{Sym("N"), 3}}) == "int64[2, ?]");
   CHECK(Inferred("NonZero", {kNoRank}) == "int64[?, ?]");
+  CHECK(Inferred("NonZero", {{2, 3}}) == "int64[2, <=6]");
+  CHECK(Inferred("NonZero", {{2, Dim::AtMost(3)}}) == "int64[2, <=6]");
+  CHECK(Inferred("NonZero", {SymbolicShape(Shape{})}) == "int64[1, <=1]");
   CheckNode(OperatorDef("NonZero", {"x"}, {"y"}), {Counting({2, 3})});
 }
 

@@ -52,6 +52,7 @@ TEST_CASE("extents grow by constant pads, and are unknown otherwise") {
   CHECK(Inferred("Pad", {{Sym("N"), 4}, List({0, 1, 0, 2})}) == "float32[N, 7]");
   CHECK(Inferred("Pad", {{Sym("N"), 4}, List({1, 0, 0, 0})}) == "float32[?, 4]");
   CHECK(Inferred("Pad", {{Sym("N"), 4}, {DType::kInt64, {4}}}) == "float32[?, ?]");
+  CHECK(Inferred("Pad", {{Dim::AtMost(5), 4}, List({1, 0, 2, 0})}) == "float32[<=8, 4]");
   CHECK(Inferred("Pad", {{Sym("N"), 4}, {DType::kInt64, {2}}, kLeftOut, List({1})}) ==
         "float32[N, ?]");
 }

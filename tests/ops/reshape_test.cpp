@@ -50,6 +50,12 @@ TEST_CASE("Reshape infers what the known extents say") {
   CHECK(Inferred("Reshape", {{Sym("N"), Dim(), 4}, List({0, 0, 2, -1})}) == "float32[N, ?, 2, 2]");
   CHECK(Inferred("Reshape", {{Sym("N"), Sym("M")}, List({-1})}) == "float32[?]");
   CHECK(Inferred("Reshape", {kNoRank, List({0, -1, 5})}) == "float32[?, ?, 5]");
+  const SymbolicShape bounded{Dim::AtMost(5), 3, Dim::AtMost(2)};
+  CHECK(Inferred("Reshape", {bounded, List({-1})}) == "float32[<=30]");
+  CHECK(Inferred("Reshape", {bounded, List({-1, 3})}) == "float32[<=10, 3]");
+  CHECK(Inferred("Reshape", {bounded, List({4, -1})}) == "float32[4, <=7]");
+  CHECK(Inferred("Reshape", {bounded, List({0, -1})}) == "float32[<=5, <=6]");
+  CHECK(Inferred("Flatten", {bounded}) == "float32[<=5, <=6]");
   CHECK(Inferred("Reshape", {n34, {DType::kInt64, {2}}}) == "float32[?, ?]");
   CHECK(Inferred("Reshape", {n34, {DType::kInt64, {Dim()}}}) == "float32[rank unknown]");
   CHECK(Inferred("Reshape", {{2, 3}, List({0, 3})}, {{"allowzero", 0}}) == "float32[2, 3]");

@@ -86,9 +86,17 @@ TEST_CASE("extents follow from constant bounds, and wrong lists are refused") {
         "float32[N, 4, 6]");
   CHECK(Inferred("Slice", {n46, List({1}), List({kMax}), List({0})}) == "float32[?, 4, 6]");
   const Known open(DType::kInt64, {1});
-  CHECK(Inferred("Slice", {n46, open, open, List({1})}) == "float32[N, ?, 6]");
+  CHECK(Inferred("Slice", {n46, open, open, List({1})}) == "float32[N, <=4, 6]");
   CHECK(Inferred("Slice", {n46, open, open}) == "float32[?, 4, 6]");
-  CHECK(Inferred("Slice", {n46, open, open, open}) == "float32[?, ?, ?]");
+  CHECK(Inferred("Slice", {n46, open, open, open}) == "float32[?, <=4, <=6]");
+  // Of an axis with no bound, or with one.
+  CHECK(Inferred("Slice", {n46, List({1}), List({8})}) == "float32[<=7, 4, 6]");
+  CHECK(Inferred("Slice", {n46, List({1}), List({9}), List({0}), List({3})}) ==
+        "float32[<=3, 4, 6]");
+  CHECK(Inferred("Slice", {n46, List({9}), List({1})}) == "float32[<=0, 4, 6]");
+  CHECK(Inferred("Slice", {{Dim::AtMost(5)}, List({-3}), List({4})}) == "float32[<=5]");
+  CHECK(Inferred("Slice", {{Dim::AtMost(5)}, List({1}), List({4})}) == "float32[<=3]");
+  CHECK(Inferred("Slice", {{Dim::AtMost(5)}, List({0}), List({9})}) == "float32[<=5]");
   CHECK(Inferred("Slice", {kNoRank, open, open}) == "float32[rank unknown]");
   CHECK(Refused("Slice", {{4}, List({0}), List({1, 2})}) ==
         "Slice: 'ends' has 2 elements, expected as many as 'starts', 1");

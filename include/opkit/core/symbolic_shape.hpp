@@ -1,5 +1,6 @@
-// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
-// the rank itself may be unknown. Shape inference reads and writes such shapes.
+// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown,
+// perhaps with an upper bound, and the rank itself may be unknown. Shape inference reads and writes
+// such shapes.
 #ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 #define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
@@ -20,10 +21,14 @@ class OPKIT_EXPORT NotKnownYet : public Error {
 class Dim {
  public:
   Dim() = default;  // unknown
-  Dim(int64_t value) : value_(value) {
+  Dim(int64_t value) : value_(value), most_(value) {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
   }
   static Dim Symbol(std::string name);
+  // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
+  static Dim AtMost(int64_t most);
+  // The same, for no larger than the other extent; unknown where that has no bound.
+  static Dim AtMost(const Dim& whole) { return whole.most_ < 0 ? Dim() : AtMost(whole.most_); }
 
   bool is_known() const { return value_ >= 0; }
   bool is_symbol() const { return !symbol_.empty(); }
@@ -31,36 +36,45 @@ class Dim {
   // Returns the number. Error (kFailedPrecondition) unless it is known.
   int64_t value() const;
   const std::string& symbol() const { return symbol_; }
+  // Returns the largest value that the extent can have: a number itself, or the upper bound;
+  // nothing without a bound.
+  std::optional<int64_t> most() const {
+    return most_ < 0 ? std::nullopt : std::optional<int64_t>(most_);
+  }
 
   friend bool operator==(const Dim&, const Dim&) = default;
-  friend std::string ToString(const Dim& dim) {
-    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
-  }
-  // True unless both are known numbers and differ.
-  static bool Compatible(const Dim& a, const Dim& b) {
-    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
-  }
+  friend std::string ToString(const Dim& dim);
+  // True unless the two extents are known to differ.
+  static bool Compatible(const Dim& a, const Dim& b) { return !a.IsAbove(b) && !b.IsAbove(a); }
   // Merges two descriptions of one extent: a number is kept before a symbol, a symbol before
-  // unknown. Returns nothing if two numbers differ.
+  // unknown, the lower bound before the higher. Returns nothing if they contradict each other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
+  // Returns what is known of an extent that is `a` or `b`: a bound if they differ and both have
+  // one.
+  static Dim Either(const Dim& a, const Dim& b);
 
  private:
+  bool IsAbove(const Dim& other) const {
+    return is_known() && other.most_ >= 0 && value_ > other.most_;
+  }
+
   int64_t value_ = -1;
+  int64_t most_ = -1;  // negative: any
   std::string symbol_;
 };
 
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
-// A number computed from extents, as in `x[1] - w[0] + 1`. Negative numbers are allowed; the result
-// is unknown if one extent is not a number. Converts to Dim; Error (kInvalidArgument) for a
-// negative number.
+// A number computed from extents, as in `x[1] - w[0] + 1`. Negative numbers are allowed. The result
+// is unknown if one extent is not a number, and has a bound if extents with bounds are added to each
+// other or combined with numbers. Converts to Dim; Error (kInvalidArgument) for a negative number.
 class DimExpr {
  public:
-  DimExpr(int64_t value) : value_(value) {}
-  DimExpr(const Dim& dim) {
+  DimExpr(int64_t value) : value_(value), most_(value) {}
+  DimExpr(const Dim& dim) : most_(dim.most()) {
     if (dim.is_known()) value_ = dim.value();
   }
-  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
+  operator Dim() const;
 
   // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
   // 0.
@@ -71,7 +85,10 @@ class DimExpr {
 
  private:
   static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
+  static std::optional<int64_t> MostOf(const DimExpr& a, char op, const DimExpr& b);
+
   std::optional<int64_t> value_;
+  std::optional<int64_t> most_;  // the largest value that it can have
 };
 DimExpr operator+(const DimExpr& a, const DimExpr& b);
 DimExpr operator-(const DimExpr& a, const DimExpr& b);
@@ -112,6 +129,13 @@ class SymbolicShape {
   Shape ToShape() const;
   // Returns the number of elements. Errors as for ToShape.
   int64_t numel() const { return ToShape().numel(); }
+  // Returns the number of elements as an extent: a number, a bound, or unknown.
+  Dim Elements() const;
+  // False if `shape` has another rank, or an extent that is known to differ.
+  bool Allows(const Shape& shape) const;
+  // Returns the largest value of each extent; nothing if an extent has no bound, or if their
+  // product exceeds int64.
+  std::optional<Shape> Most() const;
 
   // Merges two descriptions of one shape, extent by extent. Returns nothing if they contradict each
   // other.

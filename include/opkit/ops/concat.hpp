@@ -37,7 +37,7 @@ inline void InferConcat(InferenceContext& c) {
     };
     if (input.rank() != shape.rank()) differ("the rank");
     if (!total.is_known() || !input[axis].is_known()) {
-      total = Dim();
+      total = total + input[axis];
     } else {
       int64_t sum = 0;
       if (__builtin_add_overflow(total.value(), input[axis].value(), &sum))
@@ -66,7 +66,7 @@ inline std::vector<Dim> SplitExtents(const InferenceContext& c, const Dim& whole
       Throw(ErrorCode::kInvalidArgument, "Split takes either the input 'split' or the argument ",
             "'num_outputs', found both");
     const auto known = KnownIntegerList(c, 1, "split");
-    if (!known) return extents;
+    if (!known) return std::vector<Dim>(static_cast<size_t>(parts), Dim::AtMost(whole));
     if (known->size() != parts)
       Throw(ErrorCode::kInvalidArgument, "Split: 'split' gives ", known->size(), " extents, ",
             *known, ", but the node has ", parts, " outputs");
@@ -86,7 +86,8 @@ inline std::vector<Dim> SplitExtents(const InferenceContext& c, const Dim& whole
     Throw(ErrorCode::kInvalidArgument, "Split: num_outputs is ", c.Arg<int64_t>("num_outputs", 0),
           ", but the node has ", parts, " outputs");
   if (parts == 1) return {whole};
-  if (!whole.is_known()) return extents;
+  if (!whole.is_known())
+    return std::vector<Dim>(static_cast<size_t>(parts), (whole + (parts - 1)) / parts);
   const int64_t most = whole.value() == 0 ? 0 : (whole.value() - 1) / parts + 1;
   const int64_t last = whole.value() - most * (parts - 1);
   if (last < 0 || (last != most && !counted))

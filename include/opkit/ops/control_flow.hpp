@@ -72,7 +72,7 @@ inline InferredBody InferIfBranch(const InferenceContext& c, const char* name) {
 inline SymbolicShape EitherShape(const SymbolicShape& a, const SymbolicShape& b) {
   if (!a.has_rank() || !b.has_rank() || a.rank() != b.rank()) return {};
   std::vector<Dim> dims;
-  for (int i = 0; i < a.rank(); ++i) dims.push_back(a[i] == b[i] ? a[i] : Dim());
+  for (int i = 0; i < a.rank(); ++i) dims.push_back(Dim::Either(a[i], b[i]));
   return SymbolicShape(std::move(dims));
 }
 

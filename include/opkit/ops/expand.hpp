@@ -30,7 +30,10 @@ inline void InferTile(InferenceContext& c) {
               ", expected numbers of at least 0");
       if ((*repeats)[i] == 1) shape[i] = input[i];
       if ((*repeats)[i] == 0) shape[i] = 0;
-      if (!input[i].is_known()) continue;
+      if (!input[i].is_known()) {
+        if ((*repeats)[i] > 1) shape[i] = input[i] * (*repeats)[i];
+        continue;
+      }
       if (__builtin_mul_overflow(input[i].value(), (*repeats)[i], &extent))
         Throw(ErrorCode::kOutOfRange, "Tile: ", ToString(input), " repeated ", *repeats,
               " times has more elements than a 64-bit count can hold");

@@ -48,7 +48,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(NonZero)
     .TensorInferenceFunction([](InferenceContext& c) {
       const SymbolicShape& input = c.input_shape(0);
       const Dim rank = !input.has_rank() ? Dim() : input.rank() == 0 ? Dim(1) : Dim(input.rank());
-      c.SetOutput(0, DType::kInt64, {rank, Dim()});
+      c.SetOutput(0, DType::kInt64, {rank, Dim::AtMost(input.Elements())});
     })
     .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       const TensorInfo& x = inputs[0];

@@ -47,7 +47,8 @@ inline void InferPad(InferenceContext& c) {
     for (int i = 0; i < input.rank(); ++i) {
       const int64_t before = all[i], behind = all[input.rank() + i];
       if (before == 0 && behind == 0) continue;
-      shape[i] = input[i].is_known() ? Dim(PaddedExtent(input[i].value(), before, behind)) : Dim();
+      shape[i] = input[i].is_known() ? Dim(PaddedExtent(input[i].value(), before, behind))
+                                     : Dim(input[i] + before + behind);
     }
   } else if (axes) {
     for (const int64_t axis : *axes) shape[NormalizeAxis(axis, input.rank(), "Pad")] = Dim();

@@ -37,7 +37,10 @@ struct DimProduct {
   }
   Dim dim() const {
     if (open.empty() || number == 0) return number;
-    return open.size() == 1 && number == 1 ? open[0] : Dim();
+    if (open.size() == 1 && number == 1) return open[0];
+    std::vector<Dim> all = open;
+    all.emplace_back(number);
+    return SymbolicShape(std::move(all)).Elements();
   }
 };
 
@@ -89,6 +92,8 @@ inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wante
     dims[Index(inferred)] = from.dim();
   } else if (from.open.empty()) {
     fail(": the element count is no multiple of what is given");
+  } else {
+    dims[Index(inferred)] = from.dim() / to.number;
   }
   return SymbolicShape(std::move(dims));
 }

@@ -73,13 +73,17 @@ inline void CheckSliceLists(SliceLists& lists, bool has_axes, bool has_steps, in
   }
 }
 
-// Returns the extent of a slice of an axis with an unknown extent: the axis's own symbol if the
-// slice takes the whole axis, forwards or backwards, else unknown.
+// Returns the extent of a slice of an axis with an unknown extent: the axis's own extent if the
+// slice takes the whole axis, forwards or backwards, else a bound.
 inline Dim SliceOfOpenAxis(const Dim& extent, int64_t start, int64_t end, int64_t step) {
   constexpr int64_t kFar = (int64_t{1} << 31) - 1;  // at least this: "to the end" of exporters
   const bool all = step == 1 ? start == 0 && end >= kFar
                              : step == -1 && (start == -1 || start >= kFar) && end <= -kFar;
-  return all ? extent : Dim();
+  if (all) return extent;
+  const Dim most = Dim::AtMost(extent);
+  if (start < 0 || end < 0 || end >= kFar || step < 1) return most;
+  const int64_t count = end <= start ? 0 : (end - start - 1) / step + 1;
+  return *Dim::Merge(most, Dim::AtMost(count));
 }
 
 inline void InferSlice(InferenceContext& c) {
@@ -99,11 +103,14 @@ inline void InferSlice(InferenceContext& c) {
                 : SliceOfOpenAxis(dim, lists.starts[i], lists.ends[i], lists.steps[i]);
     }
   } else if (axes) {
-    for (const int64_t axis : *axes) shape[NormalizeAxis(axis, input.rank(), "Slice")] = Dim();
+    for (const int64_t axis : *axes) {
+      Dim& dim = shape[NormalizeAxis(axis, input.rank(), "Slice")];
+      dim = Dim::AtMost(dim);
+    }
   } else {
     const Dim count = c.HasInput(3) ? Dim() : IntegerListSize(c, 1, "starts");
     for (int i = 0; i < input.rank(); ++i)
-      if (!count.is_known() || i < count.value()) shape[i] = Dim();
+      if (!count.is_known() || i < count.value()) shape[i] = Dim::AtMost(shape[i]);
   }
   c.SetOutput(0, c.input_dtype(0), shape);
 }

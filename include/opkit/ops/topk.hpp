@@ -74,7 +74,7 @@ inline void InferTopK(InferenceContext& c) {
     if (k && shape[axis].is_known() && (*k)[0] > shape[axis].value())
       Throw(ErrorCode::kInvalidArgument, "TopK: K is ", (*k)[0], ", but axis ", axis, " of shape ",
             ToString(shape), " has only ", shape[axis].value(), " elements");
-    shape[axis] = k ? Dim((*k)[0]) : Dim();
+    shape[axis] = k ? Dim((*k)[0]) : Dim::AtMost(shape[axis]);
   }
   c.SetOutput(0, c.input_dtype(0), shape);
   c.SetOutput(1, DType::kInt64, shape);

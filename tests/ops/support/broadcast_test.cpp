@@ -37,6 +37,12 @@ TEST_CASE("symbols and unknown extents are kept as far as they say something") {
   CHECK(Both({Dim()}, {Dim()}) == SymbolicShape{Dim()});
   CHECK(Both({Dim()}, {5}) == SymbolicShape{5});
   CHECK(Both({2}, SymbolicShape()) == SymbolicShape());
+  CHECK(Both({Dim::AtMost(3)}, {1}) == SymbolicShape{Dim::AtMost(3)});
+  CHECK(Both({Dim::AtMost(3)}, {5}) == SymbolicShape{5});  // where that is 1
+  CHECK(Both({Dim::AtMost(3)}, {Dim::AtMost(5)}) == SymbolicShape{Dim::AtMost(5)});
+  CHECK(Both({Dim::AtMost(3)}, {Dim()}) == SymbolicShape{Dim()});
+  CHECK(MayBroadcastTo({Dim::AtMost(3)}, {5}));
+  CHECK_FALSE(MayBroadcastTo({5}, {Dim::AtMost(3)}));
 }
 
 TEST_CASE("a shape may be broadcast to another unless an extent forbids it") {

@@ -137,6 +137,7 @@ TEST_CASE("An extent that is kept keeps its symbol") {
   CHECK(same.OutputDim(0, 8, Dim()) == Dim(8));
   const WindowAttributes halved = Attributes({{"auto_pad", "SAME_UPPER"}, {"strides", Ints{2}}});
   CHECK(halved.OutputDim(0, Sym("W"), 3).is_unknown());
+  CHECK(halved.OutputDim(0, Dim::AtMost(9), 3) == Dim::AtMost(5));
   CHECK(halved.OutputDim(0, 9, Dim()) == Dim(5));
 }
 

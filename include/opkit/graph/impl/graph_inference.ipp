@@ -56,12 +56,12 @@ class SymbolTable {
     const Dim first = a, second = b;
     a = Resolve(std::move(a));
     b = Resolve(std::move(b));
-    if (a == b || b.is_unknown()) return a;
-    if (a.is_unknown()) return b;
-    if (a.is_known() && b.is_known()) {
+    if (a == b) return a;
+    if (!Dim::Compatible(a, b)) {
       why = StrCat("extent ", a, Origin(first), " against ", b, Origin(second));
       return a;
     }
+    if (a.is_unknown() || b.is_unknown()) return *Dim::Merge(a, b);
     if (a.is_known()) std::swap(a, b);
     const size_t number = Index(names_.Add(a.symbol()));
     if (number == bound_.size()) bound_.emplace_back(), where_.emplace_back();

@@ -19,7 +19,7 @@ inline Dim BroadcastDim(const Dim& a, const Dim& b, const SymbolicShape& all_a,
           " cannot be broadcast together: extents ", ToString(a), " and ", ToString(b));
   if (a.is_known()) return a.value() == 1 ? b : a;
   if (b.is_known()) return b.value() == 1 ? a : b;
-  return Dim();
+  return Dim::Either(a, b);
 }
 
 // Returns the shape that a and b are broadcast to, or a shape of unknown rank if a rank is unknown.
@@ -43,7 +43,8 @@ inline SymbolicShape BroadcastShape(const SymbolicShape& a, const SymbolicShape&
 inline bool MayBroadcastTo(const SymbolicShape& from, const SymbolicShape& to) {
   bool fits = from.rank() <= to.rank();
   for (int back = 1; fits && back <= from.rank(); ++back)
-    fits = from[-back] == Dim(1) || Dim::Compatible(from[-back], to[-back]);
+    fits =
+        !from[-back].is_known() || from[-back] == Dim(1) || Dim::Compatible(from[-back], to[-back]);
   return fits;
 }
 

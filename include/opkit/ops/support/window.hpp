@@ -129,7 +129,8 @@ struct WindowAttributes {
     if (!kernel.is_known() && !is_same()) return {};
     if (input.is_known()) return At(axis, input.value(), steps.kernel).output;
     const bool kept = is_same() || steps.extent() == steps.pad_begin + steps.pad_end + 1;
-    return steps.stride == 1 && kept ? input : Dim();
+    if (steps.stride == 1 && kept) return input;
+    return input.most() ? Dim::AtMost(At(axis, *input.most(), steps.kernel).output) : Dim();
   }
   // Returns a WindowAxis with all members set that do not depend on the input. For an auto_pad
   // other than NOTSET the pads are 0.
