@@ -113,7 +113,10 @@ std::string Memory(const Plan& plan) {
                 " bytes, at least ", memory.lower_bound_bytes, ", ratio ",
                 Fixed(memory.ratio(), 4)) +
          StrCat("; one by one ", Bytes(memory.naive_bytes), ")\n  ", memory.planned_values,
-                " values, ", memory.inplace_values, " in place of an input\n");
+                " values, ", memory.inplace_values, " in place of an input",
+                memory.bounded_values == 0
+                    ? "\n"
+                    : StrCat(", ", memory.bounded_values, " by a bound of what a run decides\n"));
 }
 
 constexpr const char* kNothingToDraw = "no value lies in memory between nodes";

@@ -10,7 +10,8 @@ namespace opkit::inline OPKIT_ABI {
 
 // An SVG document for the input shapes used last. The steps across are those of the stored order;
 // where nodes run in another, boxes that could meet then do not overlap either. Values that share
-// bytes in place are one box with both names. Errors: as Plan::memory(); kNotFound for a device
+// bytes in place are one box with both names; a value whose shape a run decides has the box of its
+// bound, and "(at most)" behind its name. Errors: as Plan::memory(); kNotFound for a device
 // that the plan has no arena on.
 std::string DrawMemory(const Plan& plan, Device device = {});
 

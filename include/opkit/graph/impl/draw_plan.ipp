@@ -21,7 +21,8 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
       const int buffer = arena.lifetimes.buffer_of[detail::Index(value)];
       if (buffer < 0) continue;
       std::string& name = options.names[detail::Index(buffer)];
-      name += StrCat(name.empty() ? "" : " = ", found->memory().Name(detail::Index(value)));
+      name += StrCat(name.empty() ? "" : " = ", found->memory().Name(detail::Index(value)),
+                     arena.bounded[detail::Index(value)] ? " (at most)" : "");
     }
     return DrawMemoryPlan(arena.lifetimes.buffers, arena.plan, options);
   }

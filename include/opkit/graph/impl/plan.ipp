@@ -69,6 +69,8 @@ OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Special
   if (const PlanState::Recomputed& again = state.recomputed(); again.nodes > 0)
     out += StrCat(", ", again.nodes, " nodes computed again for ",
                   static_cast<int>(100 * again.share + 0.5), " % more work");
+  if (memory.bounded_values > 0)
+    out += StrCat(", ", memory.bounded_values, " by a bound of what a run decides");
   out += "\n";
   DescribeSteps(*found, "  ", out);
   return out;

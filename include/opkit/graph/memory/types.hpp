@@ -64,6 +64,10 @@ struct MemoryPlanOptions {
   // each for 1,000.
   bool recompute = false;
   static constexpr int kRecomputeTries = 8;
+  // The most bytes that the bound of a value whose shape a run decides (NonZero) may come to for
+  // the value to be planned. Where it has no bound, or a larger one, or the arena would pass
+  // capacity_bytes, the value has a buffer of its own, which grows with the runs.
+  int64_t most_bound_bytes = int64_t{64} << 20;
   // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
   // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the
   // first of them that can. Planning throws kNotFound, with the nearest name, for any other.
@@ -95,9 +99,11 @@ struct MemoryPlan : ArenaSize {
 };
 
 // The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
-// constants and outputs lie outside, and so do values whose shape the data decides.
+// constants and outputs lie outside, and so do values whose shape a run decides, unless inference
+// gives a bound.
 struct MemorySummary : ArenaSize {
   int planned_values = 0;
+  int bounded_values = 0;  // of them, those that take the most bytes that a run may need
   int inplace_values = 0;  // that take over the bytes of an input
   // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute), and their
   // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.

@@ -308,8 +308,13 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (!place.blob->IsType<Tensor>()) return;
     const Tensor& made = place.blob->Get<Tensor>();
     const InferenceCache::Output& inferred = inferred_[Index(place.inferred)];
-    if (!inferred.Allows(made) && made.initialized()) [[unlikely]]
-      ThrowContradicts(step.op->def(), place.blob->name(), made, inferred.info());
+    const bool allowed = inferred.Allows(made) && (inferred.known || IsWithinBound(place, made));
+    if (!allowed && made.initialized()) [[unlikely]]
+      ThrowContradicts(step.op->def(), place.blob->name(), made,
+                       inferred.known ? inferred.info() : specialization_->types()[place.value]);
+  }
+  bool IsWithinBound(const Place& place, const Tensor& made) const {
+    return specialization_->types()[place.value].shape.Allows(made.shape());
   }
   bool IsInPlace(const Place& place) const {
     const Blob& blob = *place.blob;
@@ -343,7 +348,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
     Tensor moved;
     const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
-    if (place.storage && bytes <= specialization_->BytesOf(place.value))
+    if (place.storage && bytes <= RoomOf(place))
       moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
                                  tensor.layout(), place.offset, bytes);
     else if (!in_arena && !shared)
@@ -355,6 +360,13 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       ConvertLayoutTo(tensor, moved);
     }
     tensor = std::move(moved);
+  }
+  // The bytes that are planned for the value, in the plan of the graph around where this is a body.
+  int64_t RoomOf(const Place& place) const {
+    const size_t value = specialization_->memory().NumberOf(place.value);
+    for (const ArenaPlan& arena : root_->specialization_->memory().arenas())
+      if (arena.OffsetOf(value) >= 0) return arena.values[value].bytes;
+    return 0;
   }
   bool SharesInput(const Step& step, const Place& place) const {
     const Blob& made = *place.blob;
@@ -512,7 +524,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
     const TensorInfo& info = specialization_->types()[place.value];
     *place.blob->GetMutable<Tensor>() =
-        info.layout.is_standard() ? Tensor(storage, place.offset, info.shape.ToShape(), info.dtype)
+        info.layout.is_standard() ? Tensor(storage, place.offset, *info.shape.Most(), info.dtype)
                                   : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype,
                                                        info.layout, place.offset, bytes);
   }

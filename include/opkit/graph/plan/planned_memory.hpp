@@ -19,6 +19,7 @@ namespace detail {
 struct ArenaPlan {
   Device device;
   std::vector<RunValue> values;
+  std::vector<uint8_t> bounded;  // by value: its bytes are the most that a run may need
   std::vector<InPlaceOption> inplace;
   MemoryLifetimes lifetimes;
   MemoryPlan plan;
@@ -54,7 +55,8 @@ class PlannedMemory {
   };
 
   // The specialization has its schedule and its bodies before PlanArenas is called.
-  explicit PlannedMemory(const Specialization& plan) : plan_(plan) {}
+  PlannedMemory(const Specialization& plan, const MemoryPlanOptions& options)
+      : plan_(plan), most_bound_bytes_(options.most_bound_bytes) {}
   // The graph around all bodies plans for itself and for them. Errors: kOutOfMemory, with the
   // values that are live together, where a capacity is too small; as PlanMemory.
   void PlanArenas(const Options& options);
@@ -62,8 +64,8 @@ class PlannedMemory {
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
   const RunOrder& run_order() const { return run_order_; }
   const MemorySummary& summary() const { return summary_; }
-  // Whether the value lies in an arena: a node makes it, its size is known, and runs do not return
-  // it.
+  // Whether the value lies in an arena: a node makes it, its size or a bound of that is known, and
+  // runs do not return it.
   bool IsPlanned(int value) const;
   // Whether an output of the graph lies in a donated input.
   bool IsDonated(int output) const;
@@ -86,6 +88,7 @@ class PlannedMemory {
   void OrderSteps(bool walked);
   void OrderBodies(int step, RunOrder& order) const;
   void AddArenas(std::vector<ArenaPlan>& arenas) const;
+  void TryArenas(const Options& options);
   void PlanArena(ArenaPlan& arena, const Options& options);
   void FindLifetimesOf(ArenaPlan& arena, int& planned_values) const;
   void Describe(ArenaPlan& arena, int carrier_end, int& planned_values) const;
@@ -94,6 +97,7 @@ class PlannedMemory {
   void AllowInPlace(ArenaPlan& arena) const;
   void AllowInPlace(ArenaPlan& arena, int node, int input, int output) const;
   bool MayShare(int node, int input, int output) const;
+  bool HaveSameElements(int node, int input, int output) const;
   void FindDonatedOutputs(ArenaPlan& arena);
   void PlaceDonated(ArenaPlan& arena) const;
   void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const;
@@ -105,12 +109,16 @@ class PlannedMemory {
   int BufferOf(const ArenaPlan& arena, int value) const {
     return arena.lifetimes.buffer_of[NumberOf(value)];
   }
-  // Whether a node makes the value and its bytes are known before a run.
+  // Whether a node makes the value and its bytes are known before a run; the most of them.
   bool HasKnownSize(int value) const;
+  bool HasBoundedSize(int value) const;
+  // Leaves the values of bounded size to the runs, those of bodies too.
+  void LeaveBounded();
   int64_t Scratch(int node) const;
   size_t first_body_value() const;
 
   const Specialization& plan_;
+  int64_t most_bound_bytes_;                  // negative: bounds are not used
   std::vector<int> donated_;                  // inputs whose memory is the plan's
   std::vector<int> donated_outputs_;          // that lie in it
   std::vector<size_t> value_numbers_;         // by value

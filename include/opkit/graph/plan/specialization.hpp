@@ -71,7 +71,8 @@ class Specialization final : public RefCounted {
       : plan_view_(view),
         inputs_(std::move(input_infos)),
         plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_, options.selection) {
+        selector_(plan_view_, plan_types_, options.selection),
+        memory_(*this, options.memory) {
     SelectKernels(options, around);
     PlanBodies(options);
     SetSchedule(options);
@@ -125,10 +126,10 @@ class Specialization final : public RefCounted {
     MutexLock lock(mode_mutex_);
     mode_ = std::move(mode);
   }
-  // Bytes of a value of view() whose shape is known.
+  // Bytes of a value of view() whose shape is known, or the most that its bound lets it have.
   int64_t BytesOf(int value) const {
     const TensorInfo& info = types()[value];
-    return LayoutBytes(info.layout, info.shape.ToShape(), info.dtype);
+    return LayoutBytes(info.layout, *info.shape.Most(), info.dtype);
   }
   // Whether some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
@@ -394,7 +395,7 @@ class Specialization final : public RefCounted {
   std::vector<std::unique_ptr<PlannedBody>> bodies_;  // by node
   std::vector<int> outer_;                            // by value; see OuterOf
   std::vector<char> rewritten_;                       // by value
-  PlannedMemory memory_{*this};
+  PlannedMemory memory_;
   mutable Mutex mode_mutex_;
   std::string mode_ = "no executor has been made yet";
   std::unique_ptr<BoundNodes> spare_;

@@ -20,7 +20,7 @@ OPKIT_INLINE PlannedMemory& PlannedMemory::Of(const PlannedBody& body) {
 
 OPKIT_INLINE bool PlannedMemory::IsPlanned(int value) const {
   if (std::ranges::count(donated_, value)) return true;
-  return HasKnownSize(value) &&
+  return (HasKnownSize(value) || HasBoundedSize(value)) &&
          (!plan_.view().IsOutput(value) || std::ranges::count(donated_outputs_, value));
 }
 
@@ -28,6 +28,17 @@ OPKIT_INLINE bool PlannedMemory::HasKnownSize(int value) const {
   const TensorInfo& info = plan_.types()[value];
   return plan_.view().producer(value) >= 0 && info.shape.is_known() &&
          info.dtype != DType::kUndefined;
+}
+
+OPKIT_INLINE bool PlannedMemory::HasBoundedSize(int value) const {
+  const TensorInfo& info = plan_.types()[value];
+  if (plan_.view().producer(value) < 0 || info.shape.is_known() || !info.layout.is_standard() ||
+      info.dtype == DType::kUndefined)
+    return false;
+  const std::optional<Shape> most = info.shape.Most();
+  int64_t bytes = 0;
+  return most && !__builtin_mul_overflow(most->numel(), ItemSize(info.dtype), &bytes) &&
+         bytes <= most_bound_bytes_;
 }
 
 OPKIT_INLINE bool PlannedMemory::IsDonated(int output) const {
@@ -195,6 +206,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
       planned.external = false;
       planned.bytes = plan_.BytesOf(value);
       planned.kept = view.IsOutput(value);
+      arena.bounded[NumberOf(value)] = !plan_.types()[value].shape.is_known();
       ++planned_values;
     }
     if (planned.external) continue;
@@ -236,6 +248,8 @@ OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena, int node, int in
   const int from = view.inputs(node)[Index(input)];
   const int to = view.outputs(node)[Index(output)];
   if (from < 0 || to < 0 || from == to || view.producer(to) != node) return;
+  const bool known = plan_.types()[from].shape.is_known() && plan_.types()[to].shape.is_known();
+  if (!known && !HaveSameElements(node, input, output)) return;
   const int step = end_[Index(plan_.schedule().node_of(node))];
   const RunValue& read = arena.values[NumberOf(from)];
   const RunValue& written = arena.values[NumberOf(to)];
@@ -245,12 +259,55 @@ OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena, int node, int in
   arena.inplace.push_back({step, static_cast<int>(NumberOf(from)), static_cast<int>(NumberOf(to))});
 }
 
+// Whether both shapes have the same number of elements, whatever numbers their symbols stand for.
+OPKIT_COLD inline bool HaveSameElements(const SymbolicShape& a, const SymbolicShape& b) {
+  std::vector<std::string> symbols[2];
+  int64_t products[2] = {1, 1};
+  for (int side = 0; side < 2; ++side) {
+    const SymbolicShape& shape = side == 0 ? a : b;
+    if (!shape.has_rank()) return false;
+    for (const Dim& dim : shape.dims()) {
+      if (dim.is_unknown()) return false;
+      if (dim.is_symbol())
+        symbols[side].push_back(dim.symbol());
+      else if (__builtin_mul_overflow(products[side], dim.value(), &products[side]))
+        return false;
+    }
+    std::ranges::sort(symbols[side]);
+  }
+  return products[0] == products[1] && symbols[0] == symbols[1];
+}
+
+// Two values of one bound may differ in a run, so that only the operator's inference tells whether
+// an output always has as many elements as an input: it is asked with a symbol for each extent that
+// a run decides.
+OPKIT_COLD OPKIT_INLINE bool PlannedMemory::HaveSameElements(int node, int input,
+                                                             int output) const {
+  const GraphView& view = plan_.view();
+  const OperatorDef& def = view.graph().node(node);
+  const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema || plan_.PartsOf(node).size() != 1) return false;  // a fused node computes more
+  std::vector<TensorInfo> infos = plan_.types().Of(view.inputs(node));
+  for (size_t i = 0; i < infos.size(); ++i)
+    for (int axis = 0; infos[i].shape.has_rank() && axis < infos[i].shape.rank(); ++axis)
+      if (Dim& dim = infos[i].shape[axis]; !dim.is_known())
+        dim = Sym(StrCat(view.inputs(node)[i], " ", axis));
+  const SymbolicShape from = infos[Index(input)].shape;
+  try {
+    const std::vector<TensorInfo> made = schema->InferOutputs(def, std::move(infos));
+    return detail::HaveSameElements(from, made[Index(output)].shape);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 OPKIT_INLINE bool PlannedMemory::MayShare(int node, int input, int output) const {
   return std::ranges::count(plan_.choice(node).config.inplace, std::pair(input, output)) > 0;
 }
 
 OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_values) const {
   arena.values.assign(end_number_, {});
+  arena.bounded.assign(end_number_, 0);
   arena.inplace.clear();
   for (RunValue& value : arena.values) value.external = true;
   Describe(arena, -1, planned_values);
@@ -309,13 +366,32 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   OrderSteps(options.walked);
   donated_ = options.donated;
   NumberValues(0, nullptr);
+  try {
+    TryArenas(options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory || summary_.bounded_values == 0) throw;
+    LeaveBounded();
+    TryArenas(options);
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::TryArenas(const Options& options) {
+  summary_ = {};
+  arenas_.clear();
+  donated_outputs_.clear();
   AddArenas(arenas_);
   for (ArenaPlan& arena : arenas_) PlanArena(arena, options);
+}
+
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::LeaveBounded() {
+  most_bound_bytes_ = -1;
+  for (const std::unique_ptr<PlannedBody>& body : plan_.bodies()) Of(*body).LeaveBounded();
 }
 
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Options& options) {
   if (!donated_.empty()) FindDonatedOutputs(arena);
   FindLifetimesOf(arena, summary_.planned_values);
+  for (const uint8_t bounded : arena.bounded) summary_.bounded_values += bounded;
   // Values in a donated input take nothing of the arena.
   std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
