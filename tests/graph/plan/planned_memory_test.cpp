@@ -462,6 +462,36 @@ TEST_CASE("what the branches of an If make has the larger of their bounds") {
     }
 }
 
+TEST_CASE("a view of planned memory without a bound is copied to a buffer that stays") {
+  Graph g;
+  g.AddInput("x", kFloat, {16, 1});
+  g.AddNode(OperatorDef("Scale", {"x"}, {"a"}).Arg("scale", 2.f));
+  g.AddNode(OperatorDef("ViewOf", {"a"}, {"b"}));
+  g.AddNode(OperatorDef("Scale", {"x"}, {"c"}).Arg("scale", 5.f));  // where `a` was
+  g.AddNode(OperatorDef("AddRows", {"b", "c"}, {"y"}));
+  g.AddOutput("y");
+  TestAllocator allocator;
+  for (const bool twice : {false, true}) {
+    Graph graph = g;
+    if (twice) {  // what the last run has left in `d` holds the buffer of `b`
+      graph.AddNode(OperatorDef("ViewOf", {"b"}, {"d"}));
+      graph.AddNode(OperatorDef("Scale", {"d"}, {"z"}).Arg("scale", 3.f));
+      graph.AddOutput("z");
+    }
+    Executor exec(Compile(graph, {.threads = 1, .passes = &kNoPasses}));
+    CHECK(exec.plan().memory().planned_values == 2);
+    CHECK(exec.plan().memory().arena_bytes == 64);
+    for (float run = 1; run < 5; ++run) {
+      const int before = allocator.allocations();
+      exec.Bind("x", Filled({16, 1}, run));
+      exec.Run();
+      CHECK(FloatsOf(exec.output("y")) == std::vector<float>(16, 7 * run));
+      if (twice) CHECK(FloatsOf(exec.output("z")) == std::vector<float>(16, 6 * run));
+      if (!twice && run > 1) CHECK(allocator.allocations() == before + 1);  // the new `x`
+    }
+  }
+}
+
 TEST_CASE("the drawing says which boxes are bounds") {
   const Plan plan = Compile(Chain({8, 4}), {.threads = 1, .passes = &kNoPasses});
   CHECK(Contains(DrawMemory(plan), "places (at most)"));

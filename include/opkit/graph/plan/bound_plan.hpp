@@ -346,6 +346,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
             "' a view of an input while its device still works; declare the pair in place, or "
             "copy");
     }
+    const bool is_standard = tensor.layout().is_standard();
+    bool is_kept = false;
     Tensor moved;
     const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
     if (place.storage && bytes <= RoomOf(place))
@@ -353,13 +355,28 @@ class BoundPlan final : public RefCounted, public BodyRunner {
                                  tensor.layout(), place.offset, bytes);
     else if (!in_arena && !shared)
       return;
-    if (tensor.layout().is_standard()) {
+    else if ((is_kept = is_standard && !view_.IsOutput(place.value)))
+      moved = TakeMoved(place);
+    if (is_standard) {
       moved.CopyFrom(tensor);
+      if (is_kept) KeepMoved(place, moved);
     } else {
       if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
       ConvertLayoutTo(tensor, moved);
     }
     tensor = std::move(moved);
+  }
+  // The tensor that MoveOut has put the value in, in the last run, unless something else holds it.
+  Tensor TakeMoved(const Place& place) {
+    MutexLock lock(moved_mutex_);
+    for (auto& [value, kept] : moved_)
+      if (value == place.value && kept.storage().use_count() == 1) return std::move(kept);
+    return {};
+  }
+  void KeepMoved(const Place& place, const Tensor& moved) {
+    MutexLock lock(moved_mutex_);
+    std::erase_if(moved_, [&](const auto& kept) { return kept.first == place.value; });
+    moved_.emplace_back(place.value, moved);
   }
   // The bytes that are planned for the value, in the plan of the graph around where this is a body.
   int64_t RoomOf(const Place& place) const {
@@ -595,6 +612,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
+  Mutex moved_mutex_;
+  std::vector<std::pair<int, Tensor>> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
   std::vector<int> passed_, told_;  // of the steps on devices, those with and without Step::passed
