@@ -25,11 +25,13 @@ class Mistakes(unittest.TestCase):
         self.says(["test", "bsae"], "there is no folder tests/bsae; did you mean 'base'? (", "op ops")
         self.says(["test", "graph/memroy"], "tests/graph/memroy; did you mean 'graph/memory'? (")
         self.says(["test", "backend"], "tests/backend; did you mean 'backends'? (")
+        self.says(["test", "arm6"], "tests/arm6; did you mean 'arm64'? (")
         self.says(["test", "--al"], "test has no option '--al'; did you mean '--all'?")
         self.says(["test", "base", "core"], "test takes one folder, not 'base core'")
 
     def test_presets(self):
         self.says(["build", "gc"], "there is no preset 'gc'; did you mean 'gcc'? (gcc clang ")
+        self.says(["build", "arm"], "there is no preset 'arm'; did you mean 'arm64'? (gcc ", " arm64 ")
         self.says(["cli", "x"], "cli takes no arguments")
 
     def test_stress_and_fuzz_targets(self):

@@ -75,6 +75,16 @@ class Summary(unittest.TestCase):
         self.check("0 passed, 1 failed", 1, ("base_test", "disabled", ""))
         self.check("0 passed, 1 failed", 1, ("base_test", "notrun", ""))
 
+    def test_cases_that_an_emulator_cannot_run_count_as_skipped(self):
+        output = "TEST CASE:  slow: path\nskipped: in an emulator, no fork\n"
+        text = self.check("2 passed, 0 failed", 0,
+                          ("base_test", "run", output + totals(2, 0, skipped=1)))
+        self.assertIn("base_test: slow: path: in an emulator, no fork\n1 skipped\n", text)
+        self.check("2 passed, 1 failed", 1,
+                   ("base_test", "run", output + totals(2, 0, skipped=2)))
+        self.check("2 passed, 0 failed", 0,
+                   ("base_test", "run", output + totals(2, 0, skipped=7)), options=["--filtered"])
+
     def test_cases_after_a_crash_fail_as_what_they_are(self):
         crash = "ERROR: test case CRASHED: SIGSEGV\n" + totals(2, 1, skipped=4)
         lines = self.check("2 passed, 5 failed", 1, ("base_test", "fail", crash))

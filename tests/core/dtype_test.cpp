@@ -185,9 +185,13 @@ TEST_CASE("floats round to the nearest bfloat16, ties to even") {
   CHECK(wrong.count == 0);
 }
 
-#ifdef __FLT16_MAX__
+#if defined(__FLT16_MAX__) || defined(__ARM_FP16_FORMAT_IEEE)
 TEST_CASE("float16 converts as the compiler's own half type does") {
+#ifdef __ARM_FP16_FORMAT_IEEE  // where g++ 12 has no _Float16
+  typedef __fp16 Native;
+#else
   __extension__ typedef _Float16 Native;
+#endif
   Mismatches wrong;
   auto check = [&](float value) {
     if (!SameAs(float16(value), static_cast<float>(static_cast<Native>(value)))) wrong.Add(value);

@@ -16,6 +16,7 @@
 #include "child_process.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/task_group.hpp"
+#include "support/emulator.hpp"
 #include "support/watchdog.hpp"
 
 namespace {
@@ -509,13 +510,8 @@ TEST_CASE("child: says how the default pool was made") {
 
 bool DefaultPoolIs(const std::string& setting, const std::string& expected) {
   const std::string command = "OPKIT_NUM_THREADS='" + setting + "' OPKIT_TEST_EXPECT_THREADS='" +
-                              expected + "' '" +
-                              [] {
-                                char path[4096];
-                                const ssize_t size = readlink("/proc/self/exe", path, sizeof path);
-                                return std::string(path, static_cast<size_t>(size));
-                              }() +
-                              "' --test-case='child: *' > /dev/null";
+                              expected + "' " + CommandOfThisProgram() +
+                              " --test-case='child: *' > /dev/null";
   return std::system(command.c_str()) == 0;
 }
 

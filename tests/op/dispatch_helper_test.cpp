@@ -30,7 +30,7 @@ class TypedOp final : public Operator<CPUContext> {
     if (kind_ == "generic")
       return DispatchHelper<TensorTypes<float, GenericTensorImplementation>>::call(this, Input(0));
     if (kind_ == "extra")
-      return DispatchHelper<TensorTypes<float, double>, char>::call(this, Input(0));
+      return DispatchHelper<TensorTypes<float, double>, int8_t>::call(this, Input(0));
     if (kind_ == "dtype")
       return DispatchHelper<TensorTypes<float, double>>::call(this, Input(0).dtype());
     return DispatchHelper<TensorTypes<float, double, opkit::float16>>::call(this, Input(0));

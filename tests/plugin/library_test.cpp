@@ -13,6 +13,7 @@
 #include "library_fixture.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/plugin.hpp"
+#include "support/emulator.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace library_test {
@@ -770,10 +771,9 @@ TEST_CASE("child: ends with a library in use") {
 }
 TEST_CASE("a program may end with a library loaded and its operators in static objects") {
   // The library's own static objects are destroyed before those that the program made earlier.
-  const std::string program = fs::read_symlink("/proc/self/exe").string();
-  CHECK(std::system(
-            StrCat(kEndsLoaded, "=1 '", program, "' -m -tc='child: ends with a library in use' >&2")
-                .c_str()) == 0);
+  CHECK(std::system(StrCat(kEndsLoaded, "=1 ", CommandOfThisProgram(),
+                           " -m -tc='child: ends with a library in use' >&2")
+                        .c_str()) == 0);
 }
 
 TEST_CASE("names of operators, not files, are what programs depend on") {

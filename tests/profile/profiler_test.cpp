@@ -18,6 +18,7 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/registration.hpp"
 #include "opkit/op/typed_operator.hpp"
+#include "support/emulator.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/text.hpp"
 
@@ -744,9 +745,9 @@ TEST_CASE("a session of the program's own takes the place of that of OPKIT_PROFI
 // What this program writes to stderr, one case of which runs with OPKIT_PROFILE=`file`.
 std::string ErrorsWithProfile(const TemporaryFolder& folder, const std::string& file,
                               const std::string& test) {
-  const std::string command = "OPKIT_PROFILE='" + folder.path() + "/" + file + "' '" +
-                              std::filesystem::read_symlink("/proc/self/exe").string() + "' -tc='" +
-                              test + "' > /dev/null 2> '" + (folder / "errors") + "'";
+  const std::string command = "OPKIT_PROFILE='" + folder.path() + "/" + file + "' " +
+                              CommandOfThisProgram() + " -tc='" + test + "' > /dev/null 2> '" +
+                              (folder / "errors") + "'";
   CHECK(std::system(command.c_str()) == 0);
   std::istringstream lines(ReadFile(folder / "errors"));
   std::string errors;

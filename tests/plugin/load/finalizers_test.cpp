@@ -7,13 +7,15 @@
 #include <cstdio>
 #include <string>
 
+#include "support/emulator.hpp"
+
 namespace finalizers_test {
 namespace {
 
 // What the program writes, and how it ends if not with 0.
 std::string Ending(const std::string& how) {
   std::string out;
-  FILE* program = popen(("'" OPKIT_TEST_EXIT_PROGRAM "' '" + how + "' 2>&1").c_str(), "r");
+  FILE* program = popen((CommandOf(OPKIT_TEST_EXIT_PROGRAM) + " '" + how + "' 2>&1").c_str(), "r");
   REQUIRE(program);
   for (int c; (c = std::fgetc(program)) != EOF;) out += static_cast<char>(c);
   const int status = pclose(program);

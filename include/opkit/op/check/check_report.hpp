@@ -7,9 +7,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// False under ThreadSanitizer, which ends a child that starts threads.
+// False under ThreadSanitizer, which ends a child that starts threads, and where the build is for an
+// emulator that cannot start them there: all units of it define OPKIT_CHECK_WITHOUT_CHILD.
 inline constexpr bool kChecksInChild =
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(OPKIT_CHECK_WITHOUT_CHILD)
     false;
 #elif defined(__has_feature)
     !__has_feature(thread_sanitizer);
