@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <complex>
 #include <numeric>
 
 #include "opkit/core/layout_registry.hpp"
@@ -15,7 +16,7 @@ template <class T>
 void CheckImages() {
   constexpr int64_t kN = 2, kC = 35, kH = 3, kW = 13;
   std::vector<T> values(kN * kC * kH * kW);
-  std::iota(values.begin(), values.end(), T{});
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(static_cast<uint8_t>(i));
   const Tensor x = Tensor::From<T>({kN, kC, kH, kW}, values);
   const Tensor last = ConvertLayout(x, {ChannelsLast(), {}});
   const T* const data = static_cast<const T*>(last.raw_data());
@@ -34,6 +35,7 @@ TEST_CASE("channels lie together, whatever the size of elements") {
   CheckImages<int16_t>();
   CheckImages<float>();
   CheckImages<double>();
+  CheckImages<std::complex<double>>();
   CHECK(FindLayout("NHWC") == ChannelsLast());
 }
 

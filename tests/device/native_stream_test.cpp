@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/check_fails.hpp"
+
 namespace native_stream_test {
 using namespace opkit;
 
@@ -27,6 +29,8 @@ TEST_CASE("a device's streams are used by what its header registers, and no othe
   CHECK_FALSE(static_cast<bool>(FindNativeStreams(static_cast<DeviceType>(102))));
   CHECK_FALSE(static_cast<bool>(FindNativeStreams(static_cast<DeviceType>(-1))));
   RegisterNativeStreams(kOwn, nullptr);
+  CheckFails([] { RegisterNativeStreams(static_cast<DeviceType>(128), nullptr); },
+             "a device type has the number 128; expected 0 to 127");
 }
 
 }  // namespace native_stream_test

@@ -156,8 +156,8 @@ constexpr DType DTypeOfImpl() {
 
 }  // namespace detail
 
-// The DType of a C++ type; kUndefined for a type that is not an element type. That of `char` is int8
-// where char is signed (x86-64) and uint8 where it is not (ARM64).
+// The DType of a C++ type; kUndefined for a type that is not an element type. That of `char` is
+// int8 where char is signed (x86-64) and uint8 where it is not (ARM64).
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 

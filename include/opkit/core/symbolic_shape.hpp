@@ -66,8 +66,9 @@ class Dim {
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
 // A number computed from extents, as in `x[1] - w[0] + 1`. Negative numbers are allowed. The result
-// is unknown if one extent is not a number, and has a bound if extents with bounds are added to each
-// other or combined with numbers. Converts to Dim; Error (kInvalidArgument) for a negative number.
+// is unknown if one extent is not a number, and has a bound if extents with bounds are added to
+// each other or combined with numbers. Converts to Dim; Error (kInvalidArgument) for a negative
+// number.
 class DimExpr {
  public:
   DimExpr(int64_t value) : value_(value), most_(value) {}

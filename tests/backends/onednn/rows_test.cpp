@@ -53,6 +53,9 @@ TEST_CASE("LayerNormalization with and without a bias, of the last axes") {
   CHECK_FALSE(IsTakenBy("onednn", "LayerNormalization", {x, row}, {}, 2));
   CHECK_FALSE(IsTakenBy("onednn", "LayerNormalization", {x, Tensor::Scalar(1.f)}, {}, 1));
   CHECK_FALSE(IsTakenBy("onednn", "LayerNormalization", {x, Random({20, 1, 12}, 2)}, {}, 1));
+  const Tensor square = Random({64, 64}, 1);  // a factor for each row has the numel of a row
+  CHECK_FALSE(IsTakenBy("onednn", "LayerNormalization", {square, Random({64, 1}, 2)}, {}, 1));
+  CHECK(IsTakenBy("onednn", "LayerNormalization", {square, Random({1, 64}, 2)}, {}, 1));
 }
 
 TEST_CASE("What would not be faster is left to other backends, unless the node asks for this one") {

@@ -47,9 +47,17 @@ void MoveChannels(const Tensor& from, Tensor& to) {
         TransposeElements(static_cast<const uint32_t*>(in), static_cast<uint32_t*>(out), rows,
                           columns);
         break;
-      default:
+      case 8:
         TransposeElements(static_cast<const uint64_t*>(in), static_cast<uint64_t*>(out), rows,
                           columns);
+        break;
+      default: {  // complex128
+        struct Element {
+          uint64_t halves[2];
+        };
+        TransposeElements(static_cast<const Element*>(in), static_cast<Element*>(out), rows,
+                          columns);
+      }
     }
   }
 }

@@ -15,6 +15,9 @@ OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
 }  // namespace detail
 
 OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  if (static_cast<uint64_t>(type) >= detail::AllocatorTable::kSlots)
+    Throw(ErrorCode::kOutOfRange, "a device type has the number ", static_cast<int64_t>(type),
+          "; expected 0 to ", int64_t{detail::AllocatorTable::kSlots} - 1);
   detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
   return true;
 }
