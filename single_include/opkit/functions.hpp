@@ -44,8 +44,8 @@
 #include <vector>
 
 // ---- opkit/version.hpp
-// Version of the toolkit and the inline namespace made of it, so that objects compiled against two
-// versions link as strangers instead of mixing layouts. Every header opens
+// The toolkit's version, and the inline namespace made of it: objects compiled against two versions
+// share no symbol, so their layouts never mix. Every header opens
 // `namespace opkit::inline OPKIT_ABI {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
@@ -66,11 +66,14 @@
 #endif  // OPKIT_VERSION_HPP_
 
 // ---- opkit/config.hpp
-// The toolkit's switches, and the abilities of the compiler in use under the toolkit's own names.
-// Row 0: includes nothing but the version.
+// Configuration macros of the toolkit, and its own names for compiler attributes. The lowest
+// header: it includes only the version (row 0).
 #ifndef OPKIT_CONFIG_HPP_
 #define OPKIT_CONFIG_HPP_
 
+#if defined(__clang__) ? __clang_major__ < 16 : defined(__GNUC__) && __GNUC__ < 12
+#error "opkit needs a newer compiler: g++ 12 or clang 16 and up"
+#endif
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
 #endif
@@ -82,10 +85,10 @@
 #endif
 
 // The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
-// OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
-// impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
-// defines OPKIT_IMPLEMENTATION before it includes the widest umbrella that the program uses, such
-// as opkit/all.hpp.
+// OPKIT_COMPILED, headers hold only declarations, templates and hot functions. The other
+// definitions stand in impl/*.ipp and are compiled once: by src/*.cpp, or by one unit of the
+// program that defines OPKIT_IMPLEMENTATION. That unit includes the widest umbrella that the
+// program uses, such as opkit/all.hpp.
 #if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
 #define OPKIT_COMPILED
 #endif
@@ -94,15 +97,16 @@
 #else
 #define OPKIT_INLINE inline
 #endif
-// A header ends with `#ifdef OPKIT_DEFINITIONS`, `#include` of its .ipp.
+// A header with an .ipp ends with `#ifdef OPKIT_DEFINITIONS` and the `#include` of that .ipp.
 #if !defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
 #define OPKIT_DEFINITIONS
 #endif
 
-// Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
-// lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
+// Marks a lambda that ParallelFor runs on the device. It is `__device__` alone under nvcc: a
+// `__host__ __device__` lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled
+// in .cc files.
 #ifdef __CUDACC__
-#define OPKIT_DEVICE_COMPILER  // one that compiles kernels of a device
+#define OPKIT_DEVICE_COMPILER  // the compiler also compiles device kernels
 #define OPKIT_DEVICE __device__
 #define OPKIT_HOST_DEVICE __host__ __device__
 #else
@@ -111,28 +115,30 @@
 #endif
 
 #ifdef __CUDA_ARCH__
-#define OPKIT_DEVICE_PASS  // this pass of the device compiler makes the device's code
+#define OPKIT_DEVICE_PASS  // this pass generates device code
 #endif
 
-// Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.
+// Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
+// Exception types need it, so that another shared object can catch them.
 #define OPKIT_EXPORT __attribute__((visibility("default")))
 
-// One in each program or shared library, whatever a dynamic linker would make of it.
+// Gives each program and each shared library its own copy: the dynamic linker cannot merge hidden
+// symbols.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
-// Keeps one copy of a body that many places would take in.
+// Keeps one copy of a function that the compiler would inline at many places.
 #define OPKIT_NOINLINE __attribute__((noinline))
 
-// Keeps error paths out of the way of the caller's instructions.
+// Marks error paths, so that the compiler places them apart from the caller's hot instructions.
 #define OPKIT_COLD __attribute__((cold))
 
 #define OPKIT_CONCAT_(a, b) a##b
 #define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
 #define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
-// Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
-// sentence of one is printed in a function, the name of the other in a class. nvcc takes neither in
-// an unnamed namespace.
+// First line of a `macro` that belongs at namespace scope; elsewhere a compile error. In a function
+// the static_assert prints its sentence, in a class the extern declaration shows its name. Has no
+// effect under nvcc, which accepts neither declaration in an unnamed namespace.
 #ifdef OPKIT_DEVICE_COMPILER
 #define OPKIT_AT_NAMESPACE_SCOPE(macro) static_assert(true)
 #else
@@ -196,9 +202,9 @@
 #endif  // OPKIT_MACROS_HPP_
 
 // ---- opkit/not_included.hpp
-// Names what opkit/opkit.hpp leaves out, so that the compiler's words for a program that uses it
-// without its header name that header: a macro is one error, a class is declared beside its
-// header's name.
+// Declares names that opkit/opkit.hpp leaves out, so that the compiler's error for a program that
+// uses them names the missing header. A macro becomes one static_assert; a class is declared with
+// its header's name beside it.
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 
@@ -212,8 +218,8 @@ class Profiler;           // defined in opkit/profile.hpp
 
 }  // namespace opkit
 
-// clang shows where a class is declared that a variable needs defined. g++ does not, but suggests
-// the same name of another namespace, and shows that.
+// For a variable of an incomplete class, clang shows the class's declaration. g++ does not; for an
+// unknown name it suggests the same name in another namespace and shows that declaration.
 #ifdef __clang__
 namespace opkit::inline OPKIT_ABI {
 #else
@@ -237,7 +243,8 @@ class Library;          // defined in opkit/plugin.hpp
 }  // namespace opkit_not_included
 #endif
 
-// The error, and a variable template that takes the rest of the statement and does not look at it.
+// Prints the error. The variable template then absorbs the rest of the statement, which the
+// compiler does not check.
 #define OPKIT_NOT_INCLUDED(macro, header)                            \
   static_assert(false, #macro " needs #include <opkit/" header ">"); \
   template <class Builder>                                           \
@@ -264,10 +271,10 @@ class Library;          // defined in opkit/plugin.hpp
 #endif  // OPKIT_NOT_INCLUDED_HPP_
 
 // ---- opkit/base/strings.hpp
-// StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
-// goes through it, so numbers look the same everywhere. A message is built at hundreds of places
-// with as many combinations of types, and each is an instantiation: so a call makes an array of
-// parts, two words each, and hands it to one function that is not a template.
+// StrCat: builds messages by concatenation, without <sstream>. All text for users goes through it,
+// so numbers look the same everywhere. Messages are built at hundreds of places with as many
+// combinations of types, and each would be an instantiation. A call therefore makes an array of
+// parts, two words each, for one function that is not a template.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -277,8 +284,8 @@ namespace detail {
 
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
-// these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
-// reports nothing builds no strings, and one that does is a few stores.
+// these (`[1, 2]`). Use it as a parameter type only: it refers to the object that it was made from.
+// A call that reports nothing builds no string; a call that reports costs a few stores.
 class Text {
  public:
   constexpr Text() : Text("") {}
@@ -294,8 +301,8 @@ class Text {
   Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
   Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
   Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
-  // Asks for a class or enumeration by the compiler's own traits first: no literal instantiates
-  // anything.
+  // Tests for a class or enumeration with the compiler's built-in traits first, so that a literal
+  // instantiates nothing.
   template <class T>
     requires((__is_class(T) || __is_enum(T)) &&
              requires(const T& value) { std::string_view(ToString(value)); })
@@ -344,13 +351,13 @@ OPKIT_COLD std::string Join(std::initializer_list<Text> parts);
 
 }  // namespace detail
 
-// Concatenates the parts: whatever a detail::Text is made from.
+// Concatenates the parts; each has a type that detail::Text accepts.
 template <class... Parts>
 OPKIT_COLD std::string StrCat(const Parts&... parts) {
   return detail::Join({parts...});
 }
 
-// std::cout << shape: whatever has a ToString is printed by it.
+// Prints any type that has a ToString: std::cout << shape.
 template <class Char, class Traits, class T>
   requires((std::is_class_v<T> || std::is_enum_v<T>) &&
            !std::is_convertible_v<const T&, std::string_view> &&
@@ -371,15 +378,16 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 
 namespace opkit::inline OPKIT_ABI {
 
-// Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
+// Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
+// case.
 OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
-// letters, at least one).
+// Returns the candidate nearest to `name`, or "" if none is near enough to be a slip: at most a
+// third of the letters of `name` differ, or one letter.
 OPKIT_COLD std::string NearestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-// " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
+// Returns " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" if there are no candidates.
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
@@ -388,9 +396,9 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 #endif  // OPKIT_BASE_SUGGEST_HPP_
 
 // ---- opkit/base/error.hpp
-// opkit::Error, the one exception of the toolkit: a code to branch on, a message that says what was
-// expected, what was found and how to mend it, and context lines added on the way up. Input that a
-// user can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+// opkit::Error, the one exception of the toolkit: a code to branch on, a message with what was
+// expected, what was found and how to fix it, and context lines that callers add. Input that a user
+// can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
@@ -398,7 +406,7 @@ namespace opkit::inline OPKIT_ABI {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
-  kTypeMismatch,        // a value of another type or dtype than asked for
+  kTypeMismatch,        // a type or dtype other than the requested one
   kNotFound,            // no such operator, blob, backend, argument, file
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
@@ -413,9 +421,9 @@ enum class ErrorCode {
 
 const char* ToString(ErrorCode code);
 
-// `what()` is the message followed by one indented line for each context. Copies are independent;
-// AddContext is not thread-safe: an Error that an event holds is shared by all threads that wait
-// for it.
+// `what()` is the message followed by one indented line for each context. Copies are independent.
+// AddContext is not thread-safe: add lines to a copy of an Error that an event holds, because all
+// threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
@@ -424,26 +432,28 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
-  // Lines of context that were left out of a long list: the first lines, which are nearest to what
-  // failed, and the last are kept, and between them one that says how many are not.
+  // Returns how many lines were left out of a long context. The first lines, which are nearest to
+  // the failure, and the last are kept; a line between them gives this number.
   int lines_left_out() const noexcept { return left_out_; }
-  // The exception this error was made of when that was not an Error itself; null otherwise.
+  // Returns the exception that this error was made from if that was not an Error; null otherwise.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
-  // Address of the object the error is about (a Tensor), for a caller who knows its name.
+  // Returns the address of the object that the error is about (a Tensor), for a caller who knows
+  // its name.
   const void* subject() const noexcept { return subject_; }
 
   Error& AddContext(std::string line);
-  // Held where others read it: it must not change any more. Copies are not.
+  // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
   void SetShared() const noexcept { shared_.Set(); }
 
  private:
+  // A flag that copies do not inherit.
   struct SharedFlag {
     SharedFlag() = default;
     SharedFlag(const SharedFlag&) {}
     SharedFlag& operator=(const SharedFlag&) { return *this; }
-    // Relaxed: set by the thread that shares it, before the others can see it.
+    // Relaxed: the thread that shares the object sets the flag before other threads can see it.
     bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
     void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
     mutable bool value = false;
@@ -469,18 +479,18 @@ template <class Part, class... Parts>
   detail::ThrowJoined(code, {part, parts...});
 }
 
-// In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
-// of that its message.
+// Returns the current exception as an Error; call it in a catch block. An exception of another type
+// becomes the Error's cause(), and its what() the message.
 OPKIT_COLD Error CurrentError();
 
 namespace detail {
 
-// In a catch block: throws the same Error with one more line of context. Another exception becomes
-// an Error; of an Error that others hold a copy gets the line (a class derived from Error would be
-// cut by copying, and goes on as it is).
+// Throws the current exception again with one more line of context; call it in a catch block. An
+// exception of another type becomes an Error. Adds the line to a copy if the Error is shared. A
+// shared Error of a derived class is thrown without the line, because a copy would cut it.
 [[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
 
-// call(), with the line context() in whatever it throws.
+// Returns call(), and adds the line context() to an exception that it throws.
 template <class F, class Context>
 decltype(auto) InContext(F&& call, Context&& context) {
   try {
@@ -495,7 +505,8 @@ decltype(auto) InContext(F&& call, Context&& context) {
 
 }  // namespace opkit
 
-// For operator authors: throws Error(kInvalidArgument) with the condition's text and the parts.
+// Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
+// false. For operator authors.
 #define OPKIT_ENFORCE(condition, ...)                                        \
   do {                                                                       \
     if (!(condition)) [[unlikely]]                                           \
@@ -503,7 +514,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
                      "expected " #condition __VA_OPT__(": ", ) __VA_ARGS__); \
   } while (0)
 
-// An invariant of the toolkit itself; compiled out with NDEBUG.
+// Aborts if the condition, an invariant of the toolkit itself, is false. Compiled out with NDEBUG.
 #ifdef NDEBUG
 #define OPKIT_ASSERT(condition) static_cast<void>(0)
 #else
@@ -543,11 +554,11 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// Whether the number is a dtype's, kUndefined included: numbers of files and of other hosts may not
-// be.
+// True if the number is that of a dtype, kUndefined included; numbers from files and other hosts
+// may be others.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Bytes of one element; 0 for kUndefined and for what is no dtype.
+// Returns the bytes of one element; 0 for kUndefined and for an invalid number.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
@@ -667,7 +678,8 @@ constexpr DType DTypeOfImpl() {
 
 }  // namespace detail
 
-// The DType of a C++ type; kUndefined for a type that is not an element type.
+// The DType of a C++ type; kUndefined for a type that is not an element type. That of `char` is
+// int8 where char is signed (x86-64) and uint8 where it is not (ARM64).
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 
@@ -675,7 +687,7 @@ inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 template <class T>
 concept Element = kDTypeOf<T> != DType::kUndefined;
 
-// "float32", …: the DType of that name, or kUndefined.
+// Returns the DType of a name such as "float32"; kUndefined for other names.
 inline DType DTypeFromName(std::string_view name) {
   for (int i = 1; i < kNumDTypes; ++i)
     if (name == ToString(static_cast<DType>(i))) return static_cast<DType>(i);
@@ -696,7 +708,7 @@ Result CallWithTypeAs(F& f) {
 }
 }  // namespace detail
 
-// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns what it returns. `f` is a lambda
+// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns its result. `f` is a lambda
 // `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
 // Error (kTypeMismatch) that lists those supported.
 //
@@ -722,46 +734,47 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
 // ---- opkit/base/hook.hpp
-// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
-// owns the hook; the header that makes the case possible fills it, so that a program which does not
-// include that header does not compile what stands behind it.
+// Hook: lets code of a lower row call a function of an upper row without including its header. The
+// calling folder declares the hook; the upper header fills it. A program that does not include the
+// upper header does not compile the function behind the hook.
 #ifndef OPKIT_BASE_HOOK_HPP_
 #define OPKIT_BASE_HOOK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Throws the Error (kFailedPrecondition) of a call through an empty hook.
+// Throws the Error (kFailedPrecondition) for a call through an empty hook.
 [[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
 
 template <class Signature>
 class Hook;
 
-// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
-// that it is full before main; a call from another static initialiser may come too early, and is
-// the Error of an empty hook. Filling it twice with one function is allowed. In the compiled
-// runtime a source of src/ that calls through a hook links the source that fills it.
+// Declare a hook at namespace scope, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it
+// before main; a call from another static initialiser may come too early and throws the Error of an
+// empty hook. Filling it twice with the same function is allowed. In the compiled runtime, a source
+// of src/ that calls through a hook also links the source that fills it.
 //
-//   // In the header that calls.
+//   // In the calling header.
 //   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
 //                                                                    "opkit/graph.hpp"};
-//   // In the .ipp of the header that makes the case possible.
+//   // In the .ipp of the upper header.
 //   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
 template <class R, class... Args>
 class Hook<R(Args...)> {
  public:
-  // The Error of an empty hook says "`what` needs `header`": the narrowest umbrella that fills it,
-  // or the header itself where that is none but opkit/all.hpp.
+  // The Error of an empty hook reads "`what` needs `header`". `header` is the narrowest umbrella
+  // that fills the hook, or the upper header itself if no umbrella but opkit/all.hpp does.
   constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
   Hook(Hook&&) = delete;
 
-  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
+  // Stores the function; returns true, for a static initialiser. Relaxed: threads store the same
+  // function, and it publishes no other data.
   bool Fill(R (*function)(Args...)) noexcept {
     __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
     return true;
   }
   explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
-  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
+  // Calls the function. Error (kFailedPrecondition) with the header's name if the hook is empty.
   R operator()(Args... args) const {
     R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
     if (!function) [[unlikely]]
@@ -788,7 +801,7 @@ class Hook<R(Args...)> {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Base of what is held by IntrusivePtr.
+// Base class of the objects that IntrusivePtr holds.
 class RefCounted {
  public:
   RefCounted() = default;
@@ -802,9 +815,9 @@ class RefCounted {
   mutable std::atomic<int64_t> count_{0};
 };
 
-// Regular handle of a RefCounted. It has no call of std::swap or std::exchange, which every T would
-// make again, with the traits that they ask. Copies may live on different threads; one handle
-// object may not be written from two.
+// A regular handle of a RefCounted object. Copies may live on different threads; two threads must
+// not write the same handle. Calls no std::swap or std::exchange, since these and their traits
+// would be instantiated for every T.
 template <class T>
 class IntrusivePtr {
  public:
@@ -815,8 +828,8 @@ class IntrusivePtr {
   template <class U>
     requires std::is_convertible_v<U*, T*>
   IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
-  // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
-  // destroys that.
+  // Two operators, not one that takes its argument by value: in `handle = {}` inside a template,
+  // clang 16 never destroys that argument.
   IntrusivePtr& operator=(const IntrusivePtr& other) { return *this = IntrusivePtr(other); }
   IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
     IntrusivePtr moved(static_cast<IntrusivePtr&&>(other));
@@ -833,8 +846,8 @@ class IntrusivePtr {
   explicit operator bool() const { return object_; }
   friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
 
-  // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
-  // that sees 1 may write to what the last other owner wrote.
+  // Returns the number of handles; exact only when no other thread copies or drops one at the same
+  // time. Acquire: a caller that sees 1 also sees the writes of the last other owner.
   int64_t use_count() const {
     return object_ ? object_->count_.load(std::memory_order_acquire) : 0;
   }
@@ -856,8 +869,8 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
 
-// Objects of one kind that their owner knows. One vector type for all of them, since every other
-// std::vector that grows costs a translation unit about 4 ms.
+// Objects whose type only their owner knows. There is one vector type for all of them, since every
+// other std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
 
 namespace detail {
@@ -866,7 +879,7 @@ using ::opkit::MakeIntrusive;
 using ::opkit::RefCounted;
 using ::opkit::RefCountedList;
 
-// A T that is held by reference.
+// A reference-counted T.
 template <class T>
 struct Shared : RefCounted {
   explicit Shared(T object) : value(std::move(object)) {}
@@ -879,9 +892,9 @@ struct Shared : RefCounted {
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
 // ---- opkit/core/layout.hpp
-// Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
-// strides); any other id is one that RegisterLayout gave (core/layout_registry.hpp), and its
-// immutable descriptor, where it has one, says which blocking was chosen.
+// Layout: the order of a tensor's elements in memory. The standard layout, id 0, is row-major or
+// described by the strides. RegisterLayout (core/layout_registry.hpp) gives all other ids; an
+// optional immutable descriptor describes the chosen blocking.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -900,18 +913,20 @@ class LayoutDescriptor : public detail::RefCounted {
  public:
   virtual bool Equals(const LayoutDescriptor& other) const = 0;
   virtual std::string Describe() const = 0;
-  // Bytes that the elements of this shape take; negative: as many as in the standard layout.
+  // Returns the bytes that a tensor of this shape takes; negative for as many as in the standard
+  // layout.
   virtual int64_t Bytes(const Shape& shape, DType dtype) const {
     return static_cast<void>(shape), static_cast<void>(dtype), -1;
   }
 };
 
 namespace detail {
-// The name of a registered layout, empty for others; empty while none is registered.
+// Returns the name of a registered layout, an empty string for others. The hook is empty until a
+// layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
 // ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
-// other layouts than the standard one only where some are registered.
+// other layouts only in programs that register some.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -932,7 +947,7 @@ struct Layout {
     if (a.descriptor == b.descriptor) return true;
     return a.descriptor && b.descriptor && a.descriptor->Equals(*b.descriptor);
   }
-  // The name and what the descriptor says: "nChw8c 16 channels".
+  // Returns the name and the descriptor's text: "nChw8c 16 channels".
   friend std::string ToString(const Layout& layout) {
     if (layout.is_standard()) return "standard";
     std::string name = detail::g_layout_name ? detail::g_layout_name(layout.id) : std::string();
@@ -946,15 +961,15 @@ struct Layout {
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
 // ---- opkit/base/index.hpp
-// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
-// by size_t.
+// Index: converts an int to the size_t that indexes a container. Values, nodes and axes are
+// numbered by int, containers by size_t.
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The caller knows that `i` is not negative.
+// Converts `i`, which must not be negative.
 template <class Integer>
 constexpr size_t Index(Integer i) {
   return static_cast<size_t>(i);
@@ -984,7 +999,8 @@ concept IntegerRange = requires(const R& range) {
 namespace detail {
 
 OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
-// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+// Returns `i` counted from the front; a negative `i` counts from the end. Error (kOutOfRange) that
+// prints `values`, the extents or strides.
 inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
   if (i >= 0 && i < size) [[likely]]
     return static_cast<size_t>(i);
@@ -998,7 +1014,7 @@ class Dims {
  public:
   static constexpr int kInline = 6;
 
-  Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
+  Dims() {}  // not defaulted: a const object with a Dims member needs no initializer
   Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
   Dims(const int64_t* values, size_t count) { Assign(values, count); }
   template <IntegerRange R>
@@ -1022,7 +1038,7 @@ class Dims {
   int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
   const int64_t* begin() const { return data(); }
   const int64_t* end() const { return data() + size_; }
-  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  // A negative index counts from the end. Error (kOutOfRange) for an index outside the vector.
   int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
   int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
@@ -1098,17 +1114,17 @@ class Shape {
   const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  // `axis` counted from the front. Error: kOutOfRange.
+  // Returns `axis` counted from the front; a negative axis counts from the end. Error: kOutOfRange.
   int Axis(int64_t axis) const {
     return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
   }
-  // Product of the extents in [begin, end).
+  // Returns the product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
-  // Element strides of the row-major dense tensor of this shape.
+  // Returns the strides, in elements, of the row-major dense tensor of this shape.
   Dims DenseStrides() const;
 
-  // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
-  // of an empty tensor, are never used.
+  // True if `strides` place the elements as DenseStrides() does. Ignores strides of axes of extent
+  // 1, and all strides of an empty tensor.
   bool IsDense(const Dims& strides) const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
@@ -1116,7 +1132,8 @@ class Shape {
   std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
-  // Extents other than zero must multiply within int64 even beside a zero: strides need them.
+  // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
+  // strides are such products.
   static int64_t CountElements(const Dims& dims);
 
   Dims dims_;
@@ -1128,11 +1145,11 @@ class Shape {
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
 // ---- opkit/base/platform.hpp
-// The services of the operating system and the processor that the toolkit uses: for its threads a
-// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
-// as memory. All of it is POSIX and Linux; another system is another version of this header.
+// The services of the operating system and the processor that the toolkit uses: a mutex and a
+// Parker that survive fork, thread names, affinity, a cheap clock, performance counters, files as
+// memory. All of it is POSIX and Linux; a port to another system replaces this header.
 //
-// pthread and futex are used bare because the standard's types cannot be given up in a forked
+// pthread and futex are used directly because the standard's types cannot be abandoned in a forked
 // child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
 // and destroying a condition variable waits for waiters that no longer exist.
 #ifndef OPKIT_BASE_PLATFORM_HPP_
@@ -1143,8 +1160,8 @@ namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// For sections of a few instructions: a thread that finds it locked spins briefly before the system
-// call.
+// A mutex for sections of a few instructions: a thread that finds it locked spins briefly before it
+// sleeps in the kernel.
 class Mutex {
  public:
   constexpr Mutex() = default;
@@ -1152,7 +1169,7 @@ class Mutex {
   Mutex& operator=(const Mutex&) = delete;
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
-  // In a forked child, where the thread that held it may not exist.
+  // Unlocks the mutex in a forked child, where the thread that held it may not exist.
   void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
 
  private:
@@ -1176,7 +1193,7 @@ inline int64_t MonotonicNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
+// Reads a counter for spans of microseconds on one thread; costs about 10 ns. Cycles on x86, ns
 // elsewhere, so one tick is between 0.2 and 1 ns.
 inline uint64_t Ticks() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -1194,14 +1211,15 @@ inline void CpuRelax() {
 #endif
 }
 
-// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
-// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
-// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
+// A place where one thread sleeps until it is signalled; lives on that thread's stack. Set() and
+// Wake() are separate: the signaller calls Set() under the lock of the list that holds the sleeper,
+// and Wake(), a system call, after it. The sleeper may be gone once Set() is done, so Wake() uses
+// only its address.
 class Parker {
  public:
   using Address = const void*;
 
-  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
+  // Release pairs with the acquire in Wait: the woken thread sees the signaller's writes.
   Address Set() {
     signalled_.store(1, std::memory_order_release);
     return &signalled_;
@@ -1210,7 +1228,8 @@ class Parker {
     syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
-  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
+  // Sleeps until Set() and returns true; returns false once `deadline_ns` has passed. The deadline
+  // is on the clock of MonotonicNs; negative for none.
   bool Wait(int64_t deadline_ns = -1);
 
  private:
@@ -1218,18 +1237,18 @@ class Parker {
   std::atomic<uint32_t> signalled_{0};
 };
 
-// The system's number of the calling thread, which traces and debuggers show.
+// Returns the system's number of the calling thread, which traces and debuggers show.
 inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
-// CPUs that this process may run on, at least 1.
+// Counts the CPUs that the calling thread may run on; at least 1.
 int AvailableCpus();
 
-// The CPU that the calling thread runs on now.
+// Returns the CPU that the calling thread runs on now.
 inline int CurrentCpu() { return sched_getcpu(); }
 
-// Keeps a sleeping thread off one CPU until it has woken. Linux likes to wake a thread on the CPU
-// of the thread that wakes it, and there it waits for its turn, milliseconds where that one goes
-// on. Made and destroyed by the thread that sleeps.
+// Keeps a sleeping thread off one CPU until it has woken. Linux tends to wake a thread on the
+// waker's CPU, where it then waits, for milliseconds if the waker goes on running. Created and
+// destroyed by the sleeping thread.
 class CpuBan {
  public:
   CpuBan() = default;
@@ -1239,7 +1258,7 @@ class CpuBan {
     if (banned_) Lift();
   }
 
-  // By another thread, once; nothing if the thread may run on this CPU alone.
+  // Bans `cpu`; another thread calls it, once. Does nothing if the sleeper may run on no other CPU.
   void Ban(int cpu);
 
  private:
@@ -1247,37 +1266,39 @@ class CpuBan {
 
   const int64_t thread_ = CurrentThreadId();
   bool banned_ = false;
-  cpu_set_t allowed_;  // before, if so
+  cpu_set_t allowed_;  // the CPUs before the ban, if banned_
 };
 
 // Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
 void PinCurrentThread(int index);
 
-// As ps, top and gdb show it; the system keeps the first 15 characters.
+// Sets the name that ps, top and gdb show; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
-// Gives the calling thread, until it ends, a stack for signal handlers, if it has none: where its
-// own has overflown there is no room for one.
+// Gives the calling thread a stack for signal handlers (sigaltstack) until the thread ends, if it
+// has none. A handler needs it after an overflow of the thread's own stack.
 void MakeSignalStack();
 
-// What Linux counts on the calling thread from now on: `type` and `config` are those of
-// perf_event_open(2). A descriptor, or -errno.
+// Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
+// `config` are those of perf_event_open(2).
 int OpenThreadCounter(uint32_t type, uint64_t config);
-// The number until now; scaled, where the processor counted by turns. 0 where it is not to be had.
+// Returns the count until now, scaled up if several counters shared the processor's; 0 if it cannot
+// be read.
 uint64_t ReadThreadCounter(int file);
 inline void CloseThreadCounter(int file) { close(file); }
 
-// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
+// A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {
-  void* data = nullptr;  // also for an empty file
+  void* data = nullptr;  // null also for an empty file
   size_t size = 0;
-  int error = 0;         // errno, when it could not be opened or mapped
-  bool is_file = false;  // and not a folder, pipe or device
+  int error = 0;         // errno if it could not be opened or mapped
+  bool is_file = false;  // a regular file: no folder, pipe or device
 };
 FileMapping MapFileForReading(const char* path);
 inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
-// Lets go of whole pages that were read and will not be soon: they come back from the file.
+// Releases the whole pages inside the range, for bytes that are not needed soon; the next read
+// loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
@@ -1286,8 +1307,8 @@ void ForgetMapped(const void* data, size_t size);
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
 // ---- opkit/core/device_type.hpp
-// DeviceType: the kinds of devices, with DLPack's numbers, and what the toolkit knows about each of
-// them without its backend. This is the one portable place that names a vendor's devices.
+// DeviceType: the kinds of devices, with DLPack's numbers, and the facts that the toolkit knows
+// about each of them without its backend. No other portable header names a vendor's devices.
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -1306,7 +1327,7 @@ enum class DeviceType : int32_t {
   kCUDAManaged = 13,
   kOneAPI = 14,
   kGPU = kCUDA,  // MXNet's "gpu"
-  // Not one of DLPack's. Its tensors are in the CPU's memory, and are exported as the CPU's.
+  // Not a type of DLPack. Its tensors are in CPU memory, and are exported as CPU tensors.
   kCPUStream = 64,
   kFirstUserDevice = 80,
 };
@@ -1319,7 +1340,7 @@ struct KnownDeviceType {
   DeviceType memory;     // the type whose allocator and copies it uses
   bool host_accessible;  // the host may dereference pointers to its memory
 };
-// The common ones first, as lookups go from the front.
+// Common types stand first, because lookups go from the front.
 inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
     {DeviceType::kCPU, "cpu", DeviceType::kCPU, true},
     {DeviceType::kCPUStream, "cpu_stream", DeviceType::kCPU, true},
@@ -1334,7 +1355,7 @@ inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
     {DeviceType::kCUDAManaged, "cuda_managed", DeviceType::kCUDAManaged, true},
     {DeviceType::kOneAPI, "oneapi", DeviceType::kOneAPI, false},
 };
-// Null for a type of the user's own.
+// Returns null for a type of the user's own.
 constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
   for (const KnownDeviceType& known : kKnownDeviceTypes)
     if (known.type == type) return &known;
@@ -1347,8 +1368,8 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
 
 // ---- opkit/core/device.hpp
-// Device: where a tensor's bytes are and an operator runs, {type, index}. A program may register
-// device types of its own beside those of core/device_type.hpp.
+// Device: {type, index}, the place where a tensor's bytes are and an operator runs. A program may
+// register device types of its own beside those of core/device_type.hpp.
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
@@ -1369,15 +1390,15 @@ struct DeviceTypeInfo {
 
 namespace detail {
 
+// The known device types and those that the program has registered.
 struct DeviceTypeRegistry {
   struct Entry {
     DeviceType type;
     DeviceTypeInfo info;
   };
-  // An array, not a vector: what a library allocates on the heap leaks when it is unloaded.
+  // An array, not a vector: heap memory of a library leaks when the library is unloaded.
   struct Entries {
-    static constexpr int kMost =
-        64;  // more than the user's types that AllocatorTable has slots for
+    static constexpr int kMost = 64;  // room for a user's type in every slot of AllocatorTable
     Entries() {
       for (const KnownDeviceType& known : kKnownDeviceTypes)
         all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
@@ -1397,26 +1418,29 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
-// The number of the device type of that name; -1 if this program knows none.
+// Returns the number of the device type of that name; -1 if this program knows none.
 OPKIT_COLD int FindDeviceType(std::string_view name);
 
-// Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
-// registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
+// Registers a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
+// registration is harmless. Errors: kAlreadyExists for another name or number of a known type;
+// kOutOfRange for too many types.
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
-// How to find out why a device of the type is not there; empty where it is. A backend tells.
+// Sets the function that explains why a device of the type is missing; it returns an empty string
+// for a device that is there. Backends call this.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
-// Why the device is not there; empty where it is, or nobody has said how to find out.
+// Returns why the device is missing; empty if it is there, or if its type has no such function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
 
-// True when the host may dereference pointers to this device's memory. Locks for a user's types
-// only.
+// True if the host may dereference pointers to this device's memory. Takes a lock only for a user's
+// own types.
 inline bool IsHostAccessible(DeviceType type) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
   return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
 }
 
-// The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.
+// Returns the device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on
+// cpu:0.
 Device MemoryDevice(Device device);
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
@@ -1430,8 +1454,9 @@ OPKIT_COLD inline std::string ToString(Device device) {
 #endif  // OPKIT_CORE_DEVICE_HPP_
 
 // ---- opkit/core/allocator.hpp
-// Allocator: where a storage's bytes come from. One per memory device, replaceable at run time; it
-// counts what lives and the peak. Backends register theirs; the CPU's is here.
+// Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
+// own, replaceable at run time; it counts live and peak bytes. Backends register theirs; the CPU's
+// is here.
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -1439,14 +1464,15 @@ namespace opkit::inline OPKIT_ABI {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
-// Thread-safe. An allocator must outlive its memory; those given to SetAllocator live for ever.
+// Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
+// it gives out (see SetAllocator).
 class Allocator {
  public:
   virtual ~Allocator() = default;
 
-  // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
-  // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
-  // its type.
+  // Returns at least `bytes` bytes aligned to kAlignment; a null pointer for 0 bytes. Error
+  // (kOutOfMemory) with the requested and the live bytes. `index` is the device's number among
+  // those of its type.
   void* Allocate(int64_t bytes, int32_t index = 0);
   void Deallocate(void* data, int64_t bytes) noexcept;
 
@@ -1457,7 +1483,7 @@ class Allocator {
 
  protected:
   virtual void* DoAllocate(int64_t bytes) = 0;  // null when there is no memory
-  // For a type with several devices, each with memory of its own.
+  // Allocates on the device `index`, for a type whose devices each have memory of their own.
   virtual void* DoAllocateOn(int32_t /*index*/, int64_t bytes) { return DoAllocate(bytes); }
   virtual void DoDeallocate(void* data, int64_t bytes) noexcept = 0;
 
@@ -1465,10 +1491,10 @@ class Allocator {
   std::atomic<int64_t> live_{0}, peak_{0};
 };
 
-// Receives every change of what allocators have given out. A sink lives as long as the process.
+// Receives every allocation and deallocation. A sink lives as long as the process.
 class MemorySink {
  public:
-  // `bytes` more, less where negative, so that `live` are in use.
+  // `bytes` were allocated, or freed if negative; `live` bytes are now in use.
   virtual void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept = 0;
 
  protected:
@@ -1493,7 +1519,7 @@ class CPUAllocator final : public Allocator {
 };
 
 namespace detail {
-// Devices are few: a fixed table by device type, read without a lock.
+// The allocators by device type. A fixed table, since device types are few; read without a lock.
 struct AllocatorTable {
   static constexpr int kSlots = 128;
   std::atomic<Allocator*> slots[kSlots] = {};
@@ -1504,7 +1530,8 @@ struct AllocatorTable {
 AllocatorTable& Allocators();
 }  // namespace detail
 
-// The allocator of the device's memory. Error (kUnsupported) where no backend brought one.
+// Returns the allocator of the device type's memory. Error (kUnsupported) if no backend has set
+// one.
 Allocator& GetAllocator(DeviceType type);
 
 // Replaces the allocator of the device's memory for new storages and returns the one before (null
@@ -1516,24 +1543,25 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
 // ---- opkit/core/storage.hpp
-// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it,
-// through the allocator it came from or the deleter that foreign memory was adopted with.
+// Storage: reference-counted bytes of one device. Tensors view it. The last handle frees it,
+// through its allocator or the deleter of foreign memory.
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
+// The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
  public:
-  // Frees foreign memory; `context` is what was given with it.
+  // Frees foreign memory; `context` is the pointer given to the constructor.
   using Deleter = void (*)(void* data, void* context);
 
-  // Bytes from the device's allocator. Error: kOutOfMemory, kUnsupported.
+  // Takes the bytes from the device's allocator. Errors: kOutOfMemory, kUnsupported.
   StorageBlock(Device device, int64_t nbytes)
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
     data_ = allocator_->Allocate(nbytes, device.index);
   }
-  // Foreign memory; `deleter` may be null when the caller keeps it alive.
+  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
   OPKIT_NOINLINE ~StorageBlock() override {
@@ -1546,7 +1574,8 @@ class StorageBlock final : public detail::RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
-  // No address in common, as two blocks of one allocator; foreign memory may overlap.
+  // True if the two have no address in common, as two blocks of one allocator; foreign memory may
+  // overlap.
   bool IsApartFrom(const StorageBlock& other) const {
     const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
     return a + static_cast<uintptr_t>(nbytes_) <= b ||
@@ -1578,7 +1607,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 
 // ---- opkit/core/tensor.hpp
 // Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
-// Tensor is cheap and shares its bytes; CopyFrom copies them. What every operator reads and writes.
+// Tensor is cheap and shares its bytes; CopyFrom copies them. Operators read and write Tensors.
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
@@ -1608,7 +1637,8 @@ class Tensor {
   // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
-  // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
+  // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
+  // counts differ.
   template <Element T>
   static Tensor From(Shape shape, std::initializer_list<T> values) {
     return From(std::move(shape), values.begin(), values.size());
@@ -1622,7 +1652,7 @@ class Tensor {
     if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
-  // A vector, span or array of T.
+  // Takes a vector, span or array of T.
   template <Element T, class Range>
     requires requires(const Range& range) {
       { range.data() } -> std::convertible_to<const T*>;
@@ -1640,8 +1670,8 @@ class Tensor {
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
-  // Memory of the caller's, which must outlive every tensor that shares it. Throws where it is null
-  // and the shape has elements.
+  // Views the caller's memory, which must outlive every tensor that shares it. Error
+  // (kInvalidArgument) for a null pointer if the shape has elements.
   template <Element T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
@@ -1673,14 +1703,16 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Bytes that Resize can use without new memory; 0 where strides leave gaps that are not ours.
+  // Returns the bytes that Resize can use without new memory; 0 if strides leave gaps, which may
+  // belong to other tensors.
   int64_t capacity() const { return capacity_; }
-  // In elements.
+  // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
-  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  // True if the tensor stores strides, as a view may; they can still be dense.
   bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
-  // Elements of this dtype and shape at this place, dense and in the standard layout.
+  // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
+  // layout.
   bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
         shape_.rank() != rank)
@@ -1690,17 +1722,17 @@ class Tensor {
       if (own[axis] != extents[axis]) return false;
     return true;
   }
-  // Has a dtype and memory, so that it may be read.
+  // True if the tensor has a dtype, and memory for its elements, so that it may be read.
   bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
 
-  // Pointer to the first element; elements follow `strides()`. Errors: kTypeMismatch for another
-  // T, kUninitialized.
+  // Returns the first element's address; elements follow `strides()`. Errors: kTypeMismatch for
+  // another T, kUninitialized.
   template <Element T>
   const T* data() const {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // As data(); a tensor that has no dtype yet takes T and is allocated.
+  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -1708,7 +1740,7 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
-  // As data<T>(), for a dtype that the program knows at run time.
+  // Returns the same as data<T>(), for a dtype that the program knows at run time.
   const void* raw_data(DType wanted) const {
     CheckHolds(wanted);
     return raw_data();
@@ -1716,7 +1748,8 @@ class Tensor {
   void* raw_mutable_data() const {
     return storage_ ? static_cast<char*>(storage_->data()) + byte_offset_ : nullptr;
   }
-  // The elements in row-major order. Host tensors only.
+  // Returns the elements in row-major order. Error (kUnsupported) for a tensor that the host cannot
+  // reach.
   template <Element T>
   std::vector<T> ToVector() const {
     CheckHolds(kDTypeOf<T>);
@@ -1727,19 +1760,19 @@ class Tensor {
     return std::vector<T>(values, values + numel());
   }
 
-  // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
-  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and the
-  // tensors that share the old memory keep it. Without a dtype only the shape is set.
+  // Changes the shape and keeps the dtype. Memory is kept when it is large enough, so shrinking and
+  // growing back costs nothing. Otherwise the tensor takes new memory with undefined contents, and
+  // the tensors that share the old memory keep it. Without a dtype only the shape is set.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
   }
   void Resize(Shape shape, DType dtype);
-  // Memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
+  // Reserves memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
   void ReserveSpace(int64_t outer);
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
-  // Drops memory and strides alone: to read elements of the dtype and shape that stay is an Error
+  // Drops memory and strides; dtype and shape stay. Reading elements is then an Error
   // (kUninitialized), unless there are none.
   void ReleaseMemory();
 
@@ -1747,20 +1780,22 @@ class Tensor {
   // the element counts agree.
   void ShareData(const Tensor& source);
 
-  // A dense copy of the source's elements in this tensor's own memory and device, both reachable
-  // from the host (device/copy.hpp crosses devices).
+  // Copies the source's elements, dense, into this tensor's own memory on its device. Both devices
+  // must be reachable from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // The tensor that a copy of `source` writes to: this one resized, or new memory of its device
-  // where the two overlap. This tensor stays as it is.
+  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
+  // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
   Tensor PreparedFor(const Tensor& source) const;
-  // A dense tensor with memory of its own.
+  // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
 
-  // The same memory under another shape of equal element count. One extent may be -1.
+  // Returns the same memory under another shape of equal element count. One extent may be -1.
   Tensor View(const Dims& dims) const;
-  // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
+  // Returns the elements [begin, end) of `axis`, in the same memory. Resizing a slice never reaches
+  // beyond it.
   Tensor Slice(int axis, int64_t begin, int64_t end) const;
-  // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
+  // Returns the same memory with its axes in another order: axis i of the result is axis order[i]
+  // of this tensor.
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
@@ -1770,19 +1805,20 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // For layouts that need other sizes than the dense one: all of `storage`, or `bytes` of it behind
-  // `byte_offset`.
+  // Returns a tensor in a layout whose size may differ from the dense one. Views `bytes` bytes of
+  // `storage` behind `byte_offset`, all of them if `bytes` is negative.
   static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                            int64_t byte_offset = 0, int64_t bytes = -1);
-  // The same memory on another device that can reach it (cpu and cpu_stream).
+  // Moves the tensor to another device that reaches the same memory (cpu and cpu_stream). Error
+  // (kInvalidArgument) for other devices.
   void SetDevice(Device device);
 
-  // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
+  // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
   OPKIT_COLD std::string Describe() const;
   friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
   std::string ToString() const { return Describe(); }  // the same
 
-  // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
+  // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
@@ -1813,9 +1849,9 @@ class Tensor {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
-  // Bytes from the first element to the end of the last.
+  // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // As SpanBytes, for strides that nobody has checked yet: -1 when they cannot be right.
+  // Returns the same for unchecked strides; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -1841,7 +1877,7 @@ class Tensor {
 
 namespace opkit::inline OPKIT_ABI {
 
-// A list's number is its element's plus five.
+// The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
   kInt,
   kFloat,
@@ -1859,7 +1895,8 @@ const char* ToString(AttributeType type);
 
 namespace detail {
 
-// The type an element is kept as: int64, double, bool, string or Tensor; void for any other type.
+// The type that an element is stored as: int64, double, bool, string or Tensor; void for any other
+// type.
 template <class T>
 using StoredAttribute = std::conditional_t<
     std::is_same_v<T, bool>, bool,
@@ -1911,7 +1948,7 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
-  // The elements as they are kept: a single value is a list of one, and bools are integers. Only
+  // The stored elements. A single value is a list of one, and bools are stored as integers. Only
   // the list that belongs to the type has elements.
   struct Values : detail::RefCounted {
     std::vector<int64_t> ints;
@@ -1923,32 +1960,32 @@ class Attribute {
       : type_(type), values_(std::move(values)) {}
   const Values& values() const { return *values_; }
 
-  // Also when moved from: a copy shares the value, which never changes.
+  // A move is a copy too: copies share the value, which never changes.
   Attribute(const Attribute&) = default;
   Attribute& operator=(const Attribute&) = default;
 
   AttributeType type() const { return type_; }
   bool is_list() const { return type_ >= AttributeType::kInts; }
-  // Elements of a list; 1 for a single value.
+  // Returns the number of elements of a list; 1 for a single value.
   size_t size() const {
     const Values& all = *values_;
     return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
   }
 
-  // Whether it was given as T: an element type or a vector of one.
+  // True if the attribute has the type of T: an element type or a vector of one.
   template <class T>
   bool Is() const {
     return type_ == kAttributeTypeOf<T>;
   }
-  // Whether Get of that type returns. Integers read as floating-point numbers too, and an empty
-  // list as a list of anything.
+  // True if Get can return this type. Integers read as floating-point numbers too, and an empty
+  // list as a list of any type.
   bool ReadsAs(AttributeType wanted) const {
     return type_ == wanted || (is_list() && size() == 0 && wanted >= AttributeType::kInts) ||
            (type_ == AttributeType::kInt && wanted == AttributeType::kFloat) ||
            (type_ == AttributeType::kInts && wanted == AttributeType::kFloats);
   }
-  // Errors: kTypeMismatch for a type that it does not read as, kOutOfRange for an integer that T
-  // cannot hold exactly.
+  // Returns the value as T. Errors: kTypeMismatch for a type that the attribute cannot be read as;
+  // kOutOfRange for an integer that T cannot hold exactly.
   template <class T>
   T Get() const {
     if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
@@ -2039,29 +2076,29 @@ struct NamedAttribute {
   friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
 };
 
-// Named attributes in the order they were set. A few at a time, read when an operator is built and
-// never while it runs: a list beats a map.
+// Named attributes in the order they were set. A list, not a map: an operator has few attributes,
+// and reads them when it is built, never while it runs.
 class Arguments {
  public:
   Arguments() = default;
-  // Error (kInvalidArgument) for a name that is there twice.
+  // Error (kInvalidArgument) for a name that is given twice.
   Arguments(std::initializer_list<NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
   void Set(std::string name, Attribute value);
   bool Remove(std::string_view name);
-  // Null when there is none.
+  // Returns null if no attribute has the name.
   const Attribute* Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name); }
 
-  // The attribute as T, or `fallback` when there is none. A stored value of another type is an
-  // Error (kTypeMismatch) that names the argument.
+  // Returns the attribute as T, or `fallback` if there is none. A stored value of another type is
+  // an Error (kTypeMismatch) that names the argument.
   template <class T>
   T Get(std::string_view name, T fallback) const {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // As above; an Error (kNotFound) when there is none.
+  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
@@ -2093,9 +2130,9 @@ class Arguments {
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
 // ---- opkit/core/dlpack.hpp
-// DLPack in and out without a copy, versioned and unversioned. The structs are our own declarations
-// of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares them with the real
-// header.
+// Exports tensors to DLPack and imports them without a copy, versioned and unversioned. The structs
+// are our own declarations of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares
+// them with the real header.
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
@@ -2144,6 +2181,7 @@ inline constexpr uint32_t kMinorVersion = 1;
 
 namespace detail {
 
+// A DType, and the code and bits that DLPack has for it.
 struct DLPackTypeRow {
   DType dtype;
   uint8_t code, bits;
@@ -2155,7 +2193,7 @@ inline constexpr DLPackTypeRow kDLPackTypes[] = {
     {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
     {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
 
-// Keeps the tensor alive and the arrays that the exported DLTensor points into.
+// An exported tensor: keeps its memory alive, and the arrays that the DLTensor points to.
 template <class Managed>
 struct DLPackExport {
   Tensor tensor;
@@ -2213,7 +2251,7 @@ Tensor ImportDLPack(Managed* managed) {
   int64_t last = 0;
   for (int i = 0; i < strides.size(); ++i) {
     int64_t step = 0;
-    if (shape[i] == 1) strides[i] = 0;  // unused, and may be anything
+    if (shape[i] == 1) strides[i] = 0;  // unused; may have any value
     if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
         __builtin_add_overflow(last, step, &last))
       Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
@@ -2250,7 +2288,7 @@ concept Versioned = requires(T& t) { t.version.major; };
 
 }  // namespace detail
 
-// Structs of DLPack's layout: those above, or the real header's.
+// Structs with DLPack's layout: those above or those of the real header.
 template <class T>
 concept DLPackManaged = requires(T& t) {
   t.dl_tensor.byte_offset;
@@ -2260,8 +2298,8 @@ concept DLPackManaged = requires(T& t) {
                                               : sizeof(dlpack::DLManagedTensor));
 };
 
-// Exports without a copy, as our struct or another of its layout; the caller owns the result and
-// calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
+// Exports without a copy, as our struct or another one of the same layout; the caller owns the
+// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
 template <DLPackManaged Managed = dlpack::DLManagedTensor>
 Managed* ToDLPack(const Tensor& tensor) {
   return detail::ExportDLPack<Managed>(tensor);
@@ -2274,8 +2312,9 @@ Managed* ToDLPackVersioned(const Tensor& tensor) {
 }
 
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
-// handle; on an Error it still belongs to the caller. A read-only one is refused unless
-// `accept_read_only`: a Tensor does not remember that it must not be written.
+// handle; on an Error it still belongs to the caller. A read-only tensor is an Error
+// (kInvalidArgument) unless `accept_read_only` is true: a Tensor does not remember that it must not
+// be written.
 template <DLPackManaged Managed>
 Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
@@ -2296,65 +2335,80 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
 #endif  // OPKIT_CORE_DLPACK_HPP_
 
 // ---- opkit/core/symbolic_shape.hpp
-// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
-// the rank itself may be unknown. What shape inference reads and writes.
+// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown,
+// perhaps with an upper bound, and the rank itself may be unknown. Shape inference reads and writes
+// such shapes.
 #ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 #define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
-// that there is nothing to infer yet, and is no Error of Compile.
+// Thrown by functions that need a rank or an extent that is not known. From an inference function
+// it means that nothing can be inferred yet, which is no Error of Compile.
 class OPKIT_EXPORT NotKnownYet : public Error {
  public:
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
-// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
+// One extent. Two symbols of the same name are the same extent; two unknown extents may differ.
 class Dim {
  public:
   Dim() = default;  // unknown
-  Dim(int64_t value) : value_(value) {
+  Dim(int64_t value) : value_(value), most_(value) {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
   }
   static Dim Symbol(std::string name);
+  // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
+  static Dim AtMost(int64_t most);
+  // The same, for no larger than the other extent; unknown where that has no bound.
+  static Dim AtMost(const Dim& whole) { return whole.most_ < 0 ? Dim() : AtMost(whole.most_); }
 
   bool is_known() const { return value_ >= 0; }
   bool is_symbol() const { return !symbol_.empty(); }
   bool is_unknown() const { return !is_known() && !is_symbol(); }
-  // Error (kFailedPrecondition) unless known.
+  // Returns the number. Error (kFailedPrecondition) unless it is known.
   int64_t value() const;
   const std::string& symbol() const { return symbol_; }
+  // Returns the largest value that the extent can have: a number itself, or the upper bound;
+  // nothing without a bound.
+  std::optional<int64_t> most() const {
+    return most_ < 0 ? std::nullopt : std::optional<int64_t>(most_);
+  }
 
   friend bool operator==(const Dim&, const Dim&) = default;
-  friend std::string ToString(const Dim& dim) {
-    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
-  }
-  // True unless the two are known to differ.
-  static bool Compatible(const Dim& a, const Dim& b) {
-    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
-  }
-  // The extent that both describe, with the knowledge of both; nothing if they contradict each
-  // other.
+  friend std::string ToString(const Dim& dim);
+  // True unless the two extents are known to differ.
+  static bool Compatible(const Dim& a, const Dim& b) { return !a.IsAbove(b) && !b.IsAbove(a); }
+  // Merges two descriptions of one extent: a number is kept before a symbol, a symbol before
+  // unknown, the lower bound before the higher. Returns nothing if they contradict each other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
+  // Returns what is known of an extent that is `a` or `b`: a bound if they differ and both have
+  // one.
+  static Dim Either(const Dim& a, const Dim& b);
 
  private:
+  bool IsAbove(const Dim& other) const {
+    return is_known() && other.most_ >= 0 && value_ > other.most_;
+  }
+
   int64_t value_ = -1;
+  int64_t most_ = -1;  // negative: any
   std::string symbol_;
 };
 
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
-// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
-// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
-// one.
+// A number computed from extents, as in `x[1] - w[0] + 1`. Negative numbers are allowed. The result
+// is unknown if one extent is not a number, and has a bound if extents with bounds are added to
+// each other or combined with numbers. Converts to Dim; Error (kInvalidArgument) for a negative
+// number.
 class DimExpr {
  public:
-  DimExpr(int64_t value) : value_(value) {}
-  DimExpr(const Dim& dim) {
+  DimExpr(int64_t value) : value_(value), most_(value) {}
+  DimExpr(const Dim& dim) : most_(dim.most()) {
     if (dim.is_known()) value_ = dim.value();
   }
-  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
+  operator Dim() const;
 
   // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
   // 0.
@@ -2365,21 +2419,25 @@ class DimExpr {
 
  private:
   static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
+  static std::optional<int64_t> MostOf(const DimExpr& a, char op, const DimExpr& b);
+
   std::optional<int64_t> value_;
+  std::optional<int64_t> most_;  // the largest value that it can have
 };
 DimExpr operator+(const DimExpr& a, const DimExpr& b);
 DimExpr operator-(const DimExpr& a, const DimExpr& b);
 DimExpr operator*(const DimExpr& a, const DimExpr& b);
 DimExpr operator/(const DimExpr& a, const DimExpr& b);
 
-// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
+// A shape whose extents may be symbols or unknown. The rank of a default-constructed shape is
+// unknown too.
 class SymbolicShape {
  public:
   SymbolicShape() = default;
   SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
   explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
   SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
-  // A shape of `rank` unknown extents.
+  // Returns a shape of `rank` unknown extents.
   static SymbolicShape OfRank(int rank) {
     return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
   }
@@ -2401,12 +2459,19 @@ class SymbolicShape {
   Dim& operator[](int axis) { return dims_[Axis(axis)]; }
   const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
   int size() const { return rank(); }
-  // Error (kFailedPrecondition) unless every extent is known.
+  // Returns the shape. Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
-  // The same; of elements.
+  // Returns the number of elements. Errors as for ToShape.
   int64_t numel() const { return ToShape().numel(); }
+  // Returns the number of elements as an extent: a number, a bound, or unknown.
+  Dim Elements() const;
+  // False if `shape` has another rank, or an extent that is known to differ.
+  bool Allows(const Shape& shape) const;
+  // Returns the largest value of each extent; nothing if an extent has no bound, or if their
+  // product exceeds int64.
+  std::optional<Shape> Most() const;
 
-  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // Merges two descriptions of one shape, extent by extent. Returns nothing if they contradict each
   // other.
   static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
 
@@ -2438,8 +2503,8 @@ namespace opkit::inline OPKIT_ABI {
 class Timeout {
  public:
   constexpr Timeout() = default;
-  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
-  // is for ever.
+  // Takes a std::chrono::duration, rounded down to nanoseconds. A negative duration counts as 0; a
+  // duration past int64 nanoseconds is for ever.
   template <class Duration>
     requires requires(const Duration& d) {
       d.count();
@@ -2454,7 +2519,7 @@ class Timeout {
 
   constexpr bool is_forever() const { return ns_ < 0; }
   constexpr int64_t ns() const { return ns_; }
-  // On the clock of detail::MonotonicNs; -1 for ever.
+  // Returns the deadline on the clock of detail::MonotonicNs; -1 for ever.
   int64_t DeadlineNs() const {
     if (is_forever()) return -1;
     int64_t deadline = 0;
@@ -2471,15 +2536,16 @@ class Timeout {
 
 // ---- opkit/base/function_ref.hpp
 // FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
-// parameters that are called before the callee returns (loop bodies, visitors); what outlives the
-// call is held by a UniqueFunction.
+// parameters that are called before the callee returns (loop bodies, visitors). A UniqueFunction
+// holds a callable that outlives the call.
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An expression rather than std::is_invocable_r: asked of every lambda against every overload.
+// True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
+// because it is evaluated for every lambda and every overload.
 template <class F, class R, class... Args>
 concept CallableAs = requires(F& f, Args... args) {
   f(std::forward<Args>(args)...);
@@ -2545,7 +2611,7 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// Bytes that hold a callable, or a pointer to one, whatever its signature is.
+// Holds a callable, or a pointer to a callable on the heap, of any signature.
 class FunctionStorage {
  public:
   static constexpr size_t kInlineBytes = 48;
@@ -2563,7 +2629,7 @@ class FunctionStorage {
 
   alignas(std::max_align_t) unsigned char bytes[kInlineBytes];
   void (*call)() = nullptr;
-  void (*manage)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+  void (*manage)(void*, void*) noexcept = nullptr;  // null: the bytes are trivially copyable
 
  private:
   void TakeFrom(FunctionStorage& other) noexcept {
@@ -2572,8 +2638,7 @@ class FunctionStorage {
     if (manage) {
       manage(other.bytes, bytes);
     } else if (call) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
-// many.
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than counting them.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -2596,12 +2661,13 @@ class FunctionStorage {
 template <class Signature>
 class UniqueFunction;
 
+// A move-only owner of a callable. Calling an empty one is not allowed.
 template <class R, class... Args>
 class UniqueFunction<R(Args...)> {
  public:
   static constexpr size_t kInlineBytes = detail::FunctionStorage::kInlineBytes;
 
-  // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
+  // True if F is stored inside. Otherwise construction allocates once; moves never allocate.
   template <class F>
   static constexpr bool kFitsInline =
       sizeof(F) <= kInlineBytes &&
@@ -2646,7 +2712,7 @@ class UniqueFunction<R(Args...)> {
     return static_cast<R>((**std::launder(static_cast<F**>(storage)))(std::forward<Args>(args)...));
   }
 
-  // Moves what `from` holds into `to` when there is one, and ends it in `from`.
+  // Moves the callable in `from` to `to`, unless `to` is null, and destroys the one in `from`.
   template <class F>
   static void ManageInline(void* from, void* to) noexcept {
     F* f = std::launder(static_cast<F*>(from));
@@ -2670,9 +2736,10 @@ class UniqueFunction<R(Args...)> {
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
 // ---- opkit/device/event.hpp
-// Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
-// SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
-// on it. A waiter is woken, a callback called, by the thread that completes the event.
+// Event: completion of work on a device. An event is INITIALIZED, then SCHEDULED once work is
+// issued, then SUCCESS or FAILED until Reset. Operators record one event per run; executors and
+// streams wait for it. The thread that completes the event wakes the waiters and calls the
+// callbacks.
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
@@ -2686,75 +2753,83 @@ inline const char* ToString(EventStatus status) {
 }
 constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
 
-// Says, when something fails after its caller has gone on, whose work it was.
+// Describes the operator or task whose work fails after its caller has returned.
 class FailureContext : public RefCounted {
  public:
   virtual std::string Describe() const = 0;
 };
 
-// The state that the handles of one event share with its device. A device whose completion the host
-// is not told of by itself derives a class from it.
+// The state that the handles of one event share with its device. A device that does not report
+// completion to the host by itself derives a class from it.
 class EventState : public RefCounted {
  public:
-  // How long a waiting thread asks a device before it sleeps: about twice what a notice of a GPU's
-  // driver and the thread's waking take, and several times what a small kernel does.
+  // How long a waiting thread polls a device before it sleeps. About twice the time of a GPU
+  // driver's notification and the thread's wake-up, and several times that of a small kernel.
   static constexpr int64_t kPolledNs = 100'000;
 
-  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
-  // `exception_`.
+  // Returns the status. Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the
+  // work, and `exception_`.
   EventStatus status() const { return status_.load(std::memory_order_acquire); }
 
-  // Only after a terminal status, when nothing writes it any more.
+  // Returns the failure, or null. May be called only after a terminal status: no thread writes it
+  // any more.
   const std::exception_ptr& exception() const { return exception_; }
 
-  // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
+  // Changes INITIALIZED to SCHEDULED. Returns false if terminal already (failed or cancelled before
+  // the work was issued). Error (kFailedPrecondition) if SCHEDULED.
   bool Schedule();
-  // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
-  // outside the lock.
+  // Makes the state terminal: SUCCESS if `exception` is null, else FAILED. Returns false if it was
+  // terminal already. Wakes waiters, then runs the callbacks outside the lock.
   bool Complete(std::exception_ptr exception);
-  // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
-  // where the device still needs it as it is.
+  // Makes the state INITIALIZED again and keeps the memory of its lists; only the caller may hold
+  // the state. Returns false if the device still needs the state unchanged.
   OPKIT_INLINE virtual bool Reuse();
-  // Runs at once when terminal.
+  // Calls `callback` when the state is terminal; at once if it is terminal already.
   void AddCallback(UniqueFunction<void()> callback) {
     RequestNotification();
     AddQuietCallback(std::move(callback));
   }
-  // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
+  // Does the same without RequestNotification, for a callback that may wait until a thread polls or
+  // waits.
   void AddQuietCallback(UniqueFunction<void()> callback);
-  // Blocks until terminal; false when `timeout` ran out first.
+  // Blocks until terminal; returns false if `timeout` ran out first.
   bool Wait(Timeout timeout);
 
-  // A device that completes silently is asked here to call Complete when it is done.
+  // Makes a device that completes silently call Complete when the work is done.
   virtual void RequestNotification() {}
-  // Asks such a device whether it is done, without waiting.
+  // Completes the state if such a device is done; does not wait.
   virtual void Poll() {}
-  // The device has passed it, as the caller knows by something that waited for it there.
+  // Completes the state when the caller knows that the device has passed it, because later work on
+  // the device has waited for it.
   virtual void Passed() { Complete(nullptr); }
-  // Waits on the processor for as long as being told would take; false when it was not done then,
-  // nor at the end of `timeout`.
+  // Polls the device for about as long as a notification would take. Returns false if the work is
+  // not done by then, or at the end of `timeout`.
   virtual bool WaitBriefly(Timeout /*timeout*/) { return false; }
 
   void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
-  // Only the thread that records it waits for it, and may change what it fails with.
+  // Promises that only the recording thread waits for this event; that thread may then change the
+  // Error that the event fails with.
   void SetPrivate() { private_ = true; }
 
-  // Its end is seldom asked for, and then may be told late, with work that was issued after it on
-  // the same stream: a device may save the mark in the stream. Before it is recorded.
+  // Allows a late report of completion, together with later work of the same stream, because few
+  // threads wait for this event. A device may then save the mark in the stream. Call it before the
+  // event is recorded.
   void SetSeldomAsked() { seldom_asked_ = true; }
   bool seldom_asked() const { return seldom_asked_; }
 
-  // The invocation whose span in a profile ends with this event. Before the work is issued.
+  // Sets the invocation whose span in a profile ends with this event. Call it before the work is
+  // issued.
   void SetSpan(uint64_t invocation) { span_ = invocation; }
   uint64_t span() const { return span_; }
 
-  // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
-  // long before that). Touched by the recording thread before the work is issued and by the device
-  // after it, never at once.
+  // Memory that the device may still use, kept until the device has drained; a cancelled event is
+  // terminal long before that. Needs no lock: the recording thread uses it before the work is
+  // issued, the device only after that.
   RefCountedList retained;
 
  private:
-  // With the context of this event's work, and marked so that nobody changes what others read.
+  // Returns the exception with the context of this event's work, marked as shared so that no thread
+  // changes it.
   std::exception_ptr Shared(std::exception_ptr exception) const;
 
   struct Waiter {  // on the stack of a thread in Wait
@@ -2773,7 +2848,7 @@ class EventState : public RefCounted {
   uint64_t span_ = 0;
 };
 
-// How a device type makes its event states; the plain EventState where none was set.
+// Makes the event states of a device type. Plain EventStates are made if none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
 std::atomic<EventStateFactory>& EventFactory(DeviceType type);
 
@@ -2807,8 +2882,8 @@ class Event {
   bool IsScheduled() const { return Query() == EventStatus::kScheduled; }
   bool IsFinished() const { return IsTerminal(Query()); }
 
-  // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
-  // Contexts call it when they issue work.
+  // Changes INITIALIZED to SCHEDULED; returns false, without effect, if terminal. Error
+  // (kFailedPrecondition) if SCHEDULED. Contexts call it when they issue work.
   bool SetScheduled() { return state_->Schedule(); }
 
   // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
@@ -2818,36 +2893,37 @@ class Event {
   void SetFinishedWithException(std::exception_ptr exception) {
     CompleteOnce(std::move(exception));
   }
-  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
-  // device still runs what it has begun and keeps the memory until it has drained. False if too
-  // late.
+  // Makes the event FAILED with kCancelled; returns false if it is terminal already. A waiting
+  // thread fails at once. The device still runs the work that it has begun, and keeps its memory
+  // until it has drained.
   bool Cancel();
 
-  // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
-  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
-  // recorded, unless a timeout is given to wait for that.
+  // Blocks the host until terminal and rethrows the failure. Errors: kDeadlineExceeded if `timeout`
+  // ran out (the event goes on); kFailedPrecondition for an event that was never recorded, unless a
+  // timeout is given to wait for that.
   void Finish(Timeout timeout = {}) const;
   void RethrowIfFailed() const {
     if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
   }
-  // Runs once terminal, on the completing thread, outside every lock; at once when already
-  // terminal. It must not throw.
+  // Calls `callback` once the event is terminal, on the completing thread and outside every lock;
+  // at once if it is terminal already. `callback` must not throw.
   void SetCallback(UniqueFunction<void()> callback) const {
     state_->AddCallback(std::move(callback));
   }
 
-  // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
-  // used in turn: from the second Reset on nothing is allocated unless others hold both.
+  // Makes the event INITIALIZED again. Work still in flight keeps the old completion. Two
+  // completions are used in turn: from the second Reset on nothing is allocated unless other
+  // handles hold both.
   void Reset();
 
-  // Null unless FAILED.
+  // Returns the failure; null unless FAILED.
   std::exception_ptr exception() const {
     return Query() == EventStatus::kFailed ? state_->exception() : nullptr;
   }
-  // Empty unless FAILED.
+  // Returns the failure's message; empty unless FAILED.
   std::string ErrorMessage() const;
 
-  // For contexts.
+  // Returns the shared state, for contexts.
   const IntrusivePtr<EventState>& state() const { return state_; }
 
  private:
@@ -2856,7 +2932,8 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The completion before: the thread that completed the present one may not have let go of it yet.
+  // The previous completion, to be used again. Two are needed because the thread that completed the
+  // present one may still hold it.
   IntrusivePtr<EventState> spare_;
 };
 
@@ -2865,15 +2942,16 @@ class Event {
 #endif  // OPKIT_DEVICE_EVENT_HPP_
 
 // ---- opkit/device/context.hpp
-// Context: the device-side handle an operator runs with. The concept that every device meets, and
-// CPUContext, where issuing work means doing it.
+// Context: the device-side handle an operator runs with. Defines the concept that the context of
+// every device meets, and CPUContext, where issuing work means doing it.
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// A user's own device is a class like CPUContext below, a REGISTER_<DEVICE>_OPERATOR macro of one
-// line (op/registration.hpp), and, where its memory is not the host's, an Allocator and copies.
+// The context of a device. A user's own device needs a class like CPUContext below and a
+// REGISTER_<DEVICE>_OPERATOR macro of one line (op/registration.hpp). If its memory is not the
+// host's, it also needs an Allocator and copies.
 template <class C>
 concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
   { C::kDeviceType } -> std::convertible_to<DeviceType>;
@@ -2887,28 +2965,28 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
-// Whether an operator may be issued before the work of those that it depends on is done, where that
-// was issued to the same kind of device: as the context's member of that name says, which is true
-// of every asynchronous context without one.
+// True if work may be issued before its predecessors on the same device type are done. Default:
+// every asynchronous context; override with C::kSupportsAsyncScheduling.
 template <DeviceContext C>
 inline constexpr bool kSupportsAsyncScheduling = C::kAsynchronous;
 template <DeviceContext C>
   requires requires { C::kSupportsAsyncScheduling; }
 inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
 
-// Abilities that a context may have besides, each a concept.
+// Optional abilities of a context, each a concept.
 //
-// Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
-// user's own. ParallelFor, strided inputs and function operators' launch come with it.
+// A context that runs host functions at their place in the stream: CPUContext, CPUStreamContext, or
+// a user's own. It supports ParallelFor, strided inputs and the launch of function operators.
 template <class C>
 concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
-// Work that is issued on a stream of the device's own kind, given to copies and to functions.
+// A context that issues work on a native stream of its device; copies and functions receive that
+// stream.
 template <class C>
 concept NativeStreamContext = requires(C& context) {
   { context.native_stream() } -> std::convertible_to<void*>;
 };
-// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, when a
-// profile records it: the device tells the span of `event` when the work was there
+// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, while a
+// profile is recorded. The device then reports the times of that work for the span of `event`
 // (SpanSink::RanOnDevice).
 template <class C>
 concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
@@ -2916,11 +2994,11 @@ concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(ev
 template <class C>
 concept RetainingContext =
     requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
-// A stream that is an object of the toolkit's or the author's.
+// A context whose stream is an object of the toolkit or of the author.
 template <class C>
 concept StreamContext = requires(C& context) { &context.stream(); };
 
-// Synchronous host execution. Every call costs next to nothing.
+// Runs work on the host, synchronously. Every call costs next to nothing.
 class CPUContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kCPU;
@@ -2934,7 +3012,7 @@ class CPUContext {
 
   Device device() const { return {}; }
   void SwitchToDevice(int = 0) {}
-  // Work is done when it is issued: an operator with an asynchronous part finishes the event
+  // Work is done when it is issued; an operator with an asynchronous part finishes the event
   // itself.
   void Record(Event& event) { event.SetScheduled(); }
   void WaitEvent(const Event& event) { event.Finish(); }
@@ -2953,22 +3031,23 @@ class CPUContext {
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
 // ---- opkit/base/interned_names.hpp
-// Names as numbers for the life of the process: what a library named can be printed after the
-// library is gone.
+// Interned names: each name has a number for the life of the process. A name that a library gave
+// can be printed after the library is unloaded.
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
+// Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// The same, but 0 for a new name that finds no room (SetRoomForNames). Thread-safe.
+// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
-// Room for `bytes` of names besides those that there are, as InternNameIfRoom counts it: who makes
-// names without end does not fill the memory. Without bound until this is called. Thread-safe.
+// Limits the memory of further names to `bytes`, so that a caller that makes names without end does
+// not fill the memory. InternName ignores the limit, but its names count. No limit until the first
+// call. Thread-safe.
 void SetRoomForNames(int64_t bytes);
-// The name of a number that InternName has given; empty for others. Thread-safe.
+// Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
 }  // namespace opkit
@@ -2976,10 +3055,10 @@ std::string InternedName(uint32_t number);
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
 // ---- opkit/device/invocation.hpp
-// Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
-// Invoke open a scope; a task captures the token when it is pushed and adopts it where it runs, so
-// work done anywhere is attributed to its operator. Names are never parsed to find this out. The
-// profiler sees scopes begin and end through a SpanSink.
+// Invocation: the identity {id, parent, kind} of the operator that runs, ambient per thread. Run
+// and Invoke open a scope. A task captures the token when it is pushed and adopts it where it runs.
+// So work on any thread is attributed to its operator. Names are never parsed for this. The
+// profiler receives the begin and end of scopes through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -2987,20 +3066,20 @@ namespace opkit::inline OPKIT_ABI {
 
 struct Device;
 
-// The kind of work, wherever it runs: an operator that another one invokes keeps its kind, and has
-// the other's id as its parent.
+// The kind of work. An operator that another operator invokes keeps its kind; its parent is the
+// other's id.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions or a typed function
-  // 3 was an operator inside another one, which an older library may still hand over.
+  // 3 was an operator inside another operator; an older library may still use it.
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
   kRun,     // of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
-  kEngine,  // what a thread of a pool does besides: it sleeps, or waits
+  kEngine,  // a thread of a pool sleeps or waits
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -3008,21 +3087,22 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   InvocationKind kind = InvocationKind::kNone;
-  // While a profile is recorded: the interned path of the nearest custom operator around it, or of
-  // itself, as in "Outer::MyOp"; 0 outside of every one.
+  // The interned path of the nearest custom operator around this invocation, or of itself, as in
+  // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
 
-// Interned names of a span (base/interned_names.hpp): of the operator's type, task or scope, and of
-// the node. 0 for none.
+// The interned names of a span (base/interned_names.hpp): `name` of the operator's type, the task
+// or the scope, `node` of the graph's node. 0 for none.
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
-  // The name itself, for the call that it is given to, where it has no number.
+  // The name itself if it has no number; valid only during the call that receives it.
   std::string_view text = {};
 
-  // For a name of the program's own: it may have any number of them.
+  // Returns the names of a span that the program has named. A program may make any number of names,
+  // so InternNameIfRoom limits their memory.
   static SpanNames OfText(std::string_view name) {
     const uint32_t number = InternNameIfRoom(name);
     return {number, 0, number != 0 ? std::string_view() : name};
@@ -3030,7 +3110,7 @@ struct SpanNames {
 };
 
 // The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
-// interned backend of its kernel, and the cost that its schema tells.
+// interned backend of its kernel, and the cost by its schema.
 struct SpanWork {
   uint32_t shapes = 0;
   uint64_t flops = 0;
@@ -3041,31 +3121,32 @@ struct SpanWork {
 // Receives the spans of all threads. A sink lives as long as the process.
 class SpanSink {
  public:
-  // A span of `now` begins on this thread, inside the one that began there last. `adopted`: it is a
-  // part of an invocation that was opened or pushed elsewhere. `device` is null where there is
-  // none. May set `now.custom`.
+  // Begins a span of `now` on this thread, inside the thread's innermost span. `adopted`: the span
+  // is a part of an invocation that was opened or pushed elsewhere. `device` may be null. May set
+  // `now.custom`.
   virtual void Open(Invocation& now, SpanNames names, const Device* device,
                     bool adopted) noexcept = 0;
-  // The span that began last on this thread ends.
+  // Closes the innermost span of this thread.
   virtual void Close() noexcept = 0;
-  // Whether EndSpan and Describe are to be called for operators.
+  // True if operators are to call EndSpan and Describe.
   virtual bool WantsWork() const noexcept { return false; }
-  // The span that began last on this thread has ended, though it closes later.
+  // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // It did this work.
+  // Records the work of that span.
   virtual void Describe(const SpanWork&) noexcept {}
-  // The event of an operator's run has ended, which may be long after its span on the host.
+  // Records that the event of an operator's run is terminal, which may be long after the run's span
+  // on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
-  // What the run issued was on its device from `begin` to `end`, by the device's clock: ns of
-  // MonotonicNs. Called before Completed, by a device that has a clock.
+  // Records that the run's work was on its device from `begin` to `end`: the device's clock in ns
+  // of MonotonicNs. A device that has a clock calls it before Completed.
   virtual void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
     static_cast<void>(id), static_cast<void>(begin), static_cast<void>(end);
   }
-  // Whether spans of kEngine, and Marked, are to be called.
+  // True if threads of a pool are to open spans of kEngine and to call Marked.
   virtual bool WantsEngine() const noexcept { return false; }
-  // Something of this interned name has happened on this thread.
+  // Records an instant marker with this interned name.
   virtual void Marked(uint32_t name) noexcept { static_cast<void>(name); }
-  // `task` was handed to an engine by this thread.
+  // Records that this thread pushed `task` to an engine.
   virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
 
  protected:
@@ -3074,6 +3155,7 @@ class SpanSink {
 
 namespace detail {
 
+// The invocation of one thread, and the block of ids that it draws from.
 struct InvocationState {
   Invocation current;
   uint64_t next_id = 0;
@@ -3082,13 +3164,14 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// Where this image finds its sink: in the process's, or in a library that a program has loaded,
-// whatever symbols that exports, in one of its own. Written before its operators run.
+// The variable that holds this image's sink: the process's, or, in a library that a program has
+// loaded, one of the library's own, whatever symbols it exports. Written before the library's
+// operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
-// The sink of the process, or null. Relaxed where there is none, which costs a load on every
-// machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
-// it was made.
+// Returns the current sink, or null. The first load is relaxed, which costs one load on every
+// machine: a thread that sees a new sink late records later. The second is acquire, so that the
+// thread sees the sink's members.
 OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
   if (!g_image_span_sink->load(std::memory_order_relaxed)) [[likely]]
     return nullptr;
@@ -3112,8 +3195,8 @@ inline uint64_t NextInvocationIds(uint64_t count) {
 
 inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 
-// Opens a child of the current invocation for the scope's life; restores on every path, exceptions
-// included. Costs a few ns.
+// Opens a child of the current invocation for the scope's life and restores the current one at its
+// end, also after an exception. Costs a few ns.
 //
 //   std::thread([token = opkit::CurrentInvocation()] {
 //     auto scope = opkit::InvocationScope::Adopt(token);
@@ -3125,7 +3208,7 @@ class InvocationScope {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
                                     previous_.custom};
   }
-  // `names()` is called where a profile is recorded.
+  // Calls `names()` only while a profile is recorded.
   template <class Names>
   InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
     if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
@@ -3174,11 +3257,12 @@ class InvocationScope {
 
 namespace detail {
 
+// The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// Joins the work that this thread issues on streams while the scope lives: a failure of one piece
-// concerns the others and their event, not the work that other threads issue on the same stream in
-// between. Inside another scope the work belongs to that one.
+// Joins the work that this thread issues on streams during the scope. The failure of one piece of
+// work affects the rest of the scope's work and its event. Work that other threads issue on the
+// same stream in between is not affected. Inside another scope the work belongs to the outer one.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
@@ -3200,17 +3284,17 @@ class IssueScope {
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
 // ---- opkit/device/copy.hpp
-// Copies between devices: a table of functions by the memory they read and write, which backends
-// fill, and Copy (done when it returns) and CopyAsync (issued on a context's stream) on top of it.
+// Copies between devices. Backends register functions by the memory that they read and write; Copy
+// (done on return) and CopyAsync (issued on a context's stream) use them.
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Copies `nbytes` (never 0) between two devices' memory, which does not overlap. With a null
-// `stream` the bytes are there when it returns; otherwise the copy is issued on that native stream,
-// the one the context gave. Throws what fails. A backend registers one for each direction, and one
-// from its device to itself that serves copies within a device and between peers:
+// Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
+// a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
+// of the context. Throws on failure. A backend registers one function for each direction, and one
+// from its device to itself for copies within a device and between peers:
 //
 //   void CopyMine(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
 //                 void* stream);   // at once, or on the stream
@@ -3220,7 +3304,8 @@ using CopyFunction = void (*)(void* target, Device target_device, const void* so
 
 namespace detail {
 
-// An array, not a list: what a library allocates on the heap leaks when it is unloaded.
+// The registered copies. An array, not a list: heap memory of a library leaks when the library is
+// unloaded.
 struct CopyTable {
   static constexpr int kMost = 128;
   struct Route {
@@ -3243,28 +3328,29 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Copies through memory of the host, by the two functions that are registered for that, and waits.
-// Error (kUnsupported) for a stream.
+// Copies through host memory, by the two functions that are registered for it, and waits. Error
+// (kUnsupported) for a stream, and if one of the two is not registered any more.
 void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* stream);
 
-// The function that is registered, or else CopyThroughHost where one leads to the host and another
-// from there. Memory that the host reaches on both sides needs none. Null where nothing copies.
+// Returns the registered function. If there is none: returns CopyHost for two memories that the
+// host reaches, CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
-// The same, or an Error (kUnsupported).
+// Returns the same for two tensors. Error (kUnsupported) instead of null.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
-// Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host
-// the two may overlap. On a device the copy is issued on `stream`, where the source must be dense.
+// Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
+// the two may overlap. On a device the copy is issued on `stream` and needs a dense source.
 void CopyElements(const Tensor& source, const Tensor& target, void* stream);
 
-// A copy that is ready to run, whole in itself: it keeps both memories.
+// A copy that is ready to run; keeps both memories alive.
 struct PreparedCopy {
   CopyFunction copy;
   Tensor source, target;
 
   PreparedCopy(const Tensor& from, const Tensor& to);
-  // Strides are gathered here and not before: the stream may still be writing the source.
+  // Runs the copy. Gathers strided elements here, not earlier, because the stream may still be
+  // writing the source.
   void Run(void* stream = nullptr) const;
 };
 
@@ -3272,24 +3358,24 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 
 }  // namespace detail
 
-// Registers the copy from one device type's memory to another's and returns the one before (null if
-// none); null removes it. Thread-safe.
+// Registers the copy from one device type's memory to another's and returns the previous function
+// (null if none); null removes it. Thread-safe.
 CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
 
-// A dense copy of `source` in the target's own device, done when it returns; the target is resized
-// and reuses its memory, or takes new where the two overlap. Between two accelerators without a
-// copy of their own it goes through the host. Errors: kUninitialized, kUnsupported where no copy
+// Copies `source`, dense, to the target's own device; done on return. The target is resized; it
+// keeps its memory unless that is too small or overlaps `source`. Between two accelerators without
+// a copy of their own it goes through the host. Errors: kUninitialized, kUnsupported if no copy
 // leads from one device to the other, kOutOfMemory; the target is then as it was.
 void Copy(const Tensor& source, Tensor* target);
 
-// As Copy, after the work issued on the context's stream and before what is issued next; the target
-// has its shape at once. On streams of the toolkit's own the copy holds both memories; on a native
-// one (the context has `native_stream()`) the caller keeps them until the stream has come past it,
-// and a strided source is an Error.
+// Issues the same copy on the context's stream, after the work issued there so far and before later
+// work. The target has its shape at once. On the toolkit's own streams the copy keeps both memories
+// alive. On a native stream (the context has `native_stream()`) the caller keeps them alive until
+// the copy is done, and a strided source is an Error.
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
-  if constexpr (NativeStreamContext<Context>) context.native_stream();  // that memory is taken on
+  if constexpr (NativeStreamContext<Context>) context.native_stream();  // allocates on this stream
   detail::PreparedCopy prepared(source, *target);
   InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
@@ -3311,30 +3397,30 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 
 // ---- opkit/device/cpu_stream.hpp
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
-// own. A real asynchronous device on every machine: what streams, cross-stream waits, asynchronous
-// errors and cancellation are built and tested with.
+// own. A real asynchronous device on every machine, with which streams, cross-stream waits,
+// asynchronous errors and cancellation are built and tested.
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// An in-order queue of work. After a failure the rest of what was issued up to the next recorded
-// event is skipped, and that event becomes FAILED with the exception; what comes after it starts
-// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
-// with a thread live as long as the process; a forked child starts others under their names, and
-// must not use what holds one of the parent's, an operator that has run, say.
+// An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
+// that event becomes FAILED with the exception; later work runs normally. The failure of an
+// operator affects only its own work and event. Thread-safe. Streams with a thread live as long as
+// the process. A forked child starts new streams under the same ids; it must not use an object that
+// holds one of the parent's streams, such as an operator that has run.
 class CPUStream {
  public:
-  // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
-  // thread that has its turn in a stream already; see CPUStreamScope.
+  // Makes a stream without a thread: work runs at once when it is issued, and throws to its caller.
+  // For a thread that has its turn in a stream already; see CPUStreamScope.
   explicit CPUStream(Device device) : device_(device), id_(-1) {}
   CPUStream(const CPUStream&) = delete;
   CPUStream& operator=(const CPUStream&) = delete;
 
-  // The process's stream `id` of `device`, started at first use; inside a CPUStreamScope the
-  // scope's stream for every id.
+  // Returns the process's stream `id` of `device`, started at first use; inside a CPUStreamScope,
+  // the scope's stream for every id.
   static CPUStream& Get(Device device, int id);
-  // Null while nobody has used it.
+  // Returns null if the stream has not been used yet.
   static CPUStream* Find(Device device, int id) {
     detail::MutexLock lock(All().mutex);
     return All().Find(device, id);
@@ -3343,12 +3429,12 @@ class CPUStream {
   Device device() const { return device_; }
   int id() const { return id_; }  // -1 for a stream without a thread
 
-  // Runs `work` after everything issued before, under the invocation current now.
+  // Runs `work` after everything issued before, under the caller's current invocation.
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
-  // The event is SCHEDULED now and completes when the work issued so far is done.
+  // Makes the event SCHEDULED; it completes when the work issued so far is done.
   void Record(Event& event);
-  // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
-  // this stream, which is in order anyway: only its failure is passed on. Error
+  // Makes work issued from now on run after the event, and fail with it. An event of this stream
+  // itself never blocks, because the stream is in order; only its failure is passed on. Error
   // (kFailedPrecondition) for an event that was never recorded.
   void WaitEvent(const Event& event);
   // True when nothing is queued or running.
@@ -3356,10 +3442,11 @@ class CPUStream {
     detail::MutexLock lock(mutex_);
     return queue_.empty() && !busy_;
   }
-  // Times that the stream's thread had to wait for another stream's event.
+  // Returns how often the stream's thread had to wait for another stream's event.
   int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
 
  private:
+  // The streams of the process that have a thread.
   struct Registry {
     CPUStream* Find(Device device, int id) const;
     detail::Mutex mutex;
@@ -3382,7 +3469,8 @@ class CPUStream {
   // Failures that no event has taken yet, at most one of each issuer.
   class Failures {
    public:
-    // Whether work of the issuer is skipped: for a failure of its own, or of none's.
+    // True if work of the issuer is skipped: after a failure of its own, or of work without an
+    // issuer.
     bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
     void Add(uint64_t issuer, std::exception_ptr failure);
     std::exception_ptr Take(uint64_t issuer);
@@ -3397,7 +3485,7 @@ class CPUStream {
   };
 
   void Push(Item item);
-  // Takes all that is queued at once, and leaves the room of `items` for what comes.
+  // Waits for work, then takes the whole queue and leaves it the memory of `items`.
   void Next(std::vector<Item>& items);
   void Serve();
   void Execute(Item& item, Failures& failures);
@@ -3416,8 +3504,8 @@ namespace detail {
 inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 }  // namespace detail
 
-// While it lives, the calling thread issues its work for CPU streams on this one, whatever stream
-// id operators run with.
+// Makes the calling thread issue its work for CPU streams on this stream during the scope, whatever
+// stream id operators run with.
 class CPUStreamScope {
  public:
   explicit CPUStreamScope(CPUStream& stream)
@@ -3468,7 +3556,7 @@ class CPUStreamContext {
  private:
   Device device_;
   CPUStream* stream_ = nullptr;
-  std::optional<Event> drained_;  // kept for its memory
+  std::optional<Event> drained_;  // kept to reuse its memory
 };
 
 }  // namespace opkit
@@ -3476,8 +3564,9 @@ class CPUStreamContext {
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
 
 // ---- opkit/engine/pool/idle_list.hpp
-// IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
-// which none of them sleeps while there is work. Costs a submitter two loads when no thread sleeps.
+// IdleList: the threads of a pool that search for work or sleep because there is none. Its protocol
+// ensures that none of them sleeps while there is work. Costs a submitter two loads when no thread
+// sleeps.
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3488,7 +3577,7 @@ namespace detail {
 struct IdleThread {
   Parker parker;
   CpuBan ban;
-  bool for_loop = false;  // what it was woken for
+  bool for_loop = false;  // woken for a loop, not for a task
   IdleThread* prev = nullptr;
   IdleThread* next = nullptr;
   bool listed = false;
@@ -3522,8 +3611,8 @@ class IdleList {
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
   }
 
-  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards no
-  // thread holds a pointer to `self`.
+  // Removes the thread. Returns false if it has been woken meanwhile; it then counts as searching.
+  // Afterwards no thread holds a pointer to `self`.
   bool Delist(IdleThread& self) {
     MutexLock lock(mutex_);
     if (!self.listed) return false;
@@ -3531,14 +3620,14 @@ class IdleList {
     return true;
   }
 
-  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or
-  // one searches already.
+  // Wakes the thread that fell asleep last (its cache is the warmest). Returns false if none sleeps
+  // or one searches already.
   bool WakeForTask() {
     return Wake([this](IdleThread&) { return searching() == 0; });
   }
-  // Whether others search or not. With `elsewhere` it wakes on another CPU than the calling
-  // thread's, which works on the loop itself; the 2 system calls cost less than a microsecond, the
-  // wake-up some.
+  // Wakes a thread even if others search. With `elsewhere` the thread wakes on another CPU than the
+  // caller's, since the caller works on the loop itself. The 2 system calls for that cost less than
+  // a microsecond, the wake-up some.
   bool WakeForLoop(bool elsewhere) {
     return Wake([elsewhere](IdleThread& sleeper) {
       sleeper.for_loop = true;
@@ -3559,7 +3648,8 @@ class IdleList {
   }
 
  private:
-  // False when none sleeps or `prepare` says so of the one.
+  // Wakes the thread that fell asleep last. Returns false if none sleeps, or if `prepare` returns
+  // false for that thread.
   template <class Prepare>
   bool Wake(Prepare prepare) {
     Parker::Address address = nullptr;
@@ -3593,7 +3683,7 @@ class IdleList {
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
 // ---- opkit/engine/pool/idle_spin.hpp
-// IdleSpin: how long a thread without work looks for some before it sleeps.
+// IdleSpin: decides how long a thread without work searches before it sleeps.
 #ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3605,21 +3695,22 @@ struct SpinTimes {  // in ticks
   uint64_t after_loop = 0;  // another loop follows soon where kernels run one after the other
 };
 
-// Of one thread. `now` is never 0.
+// The state of one thread. `now` is in ticks and never 0.
 class IdleSpin {
  public:
-  // Has had work until now.
+  // Records that the thread has worked until now.
   void Worked(bool on_loop, uint64_t now) {
     idle_since_ = 0;
     if (on_loop) last_loop_ = now;
   }
-  // If for a loop, it may find that ended, and the next one follows as soon as if not.
+  // Records that the thread has woken. A wake-up for a loop counts as work on it: even if the loop
+  // has ended by then, the next one follows soon.
   void Woke(bool for_loop, uint64_t now) {
     idle_since_ = 0;
     last_loop_ = for_loop ? now : 0;
   }
-  // Whether it goes on looking. `crowded`: enough threads look for tasks; a loop would take all of
-  // them.
+  // True if the thread goes on searching. `crowded`: enough threads search for tasks; a loop,
+  // however, would take all of them.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
     if (idle_since_ == 0) idle_since_ = now;
     return (!crowded && now - idle_since_ < times.idle) ||
@@ -3627,7 +3718,7 @@ class IdleSpin {
   }
 
  private:
-  uint64_t idle_since_ = 0;  // 0: it is not
+  uint64_t idle_since_ = 0;  // 0: the thread is not idle
   uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
 };
 
@@ -3655,7 +3746,7 @@ class SpinLock {
       LockSlowly();
   }
   void Unlock() { locked_.store(0, std::memory_order_release); }
-  // Called in a forked child, where the thread that held it may not exist.
+  // Unlocks it in a forked child, where the thread that held it may not exist.
   void ResetAfterFork() { locked_ = 0; }
 
  private:
@@ -3705,13 +3796,13 @@ struct InboxNode {
   std::atomic<InboxNode*> next{nullptr};
 };
 
-// D. Vyukov's intrusive queue (a list that always holds a stub, at least), with a lock for takers,
-// since his allows only one. The queue does not own its nodes; a taker sees everything that was
-// written before the Put of its node.
+// D. Vyukov's intrusive queue (a list that always holds at least a stub node), with a lock for
+// takers, since the original allows only one taker. The queue does not own its nodes; a taker sees
+// everything that was written before the Put of its node.
 class Inbox {
  public:
-  // Seq_cst, as empty() is: a thread that puts looks for a taker afterwards, and a taker that goes
-  // to sleep looks here after it has announced that.
+  // Adds a node. Seq_cst, as empty() is: a thread that puts a node looks for a taker afterwards,
+  // and a taker that goes to sleep announces that before it looks here.
   void Put(InboxNode* node) {
     // Relaxed: the exchange publishes it.
     node->next.store(nullptr, std::memory_order_relaxed);
@@ -3720,15 +3811,15 @@ class Inbox {
     before->next.store(node, std::memory_order_release);
   }
 
-  // The oldest node; null where there is none, or only one that is just being put.
+  // Returns the oldest node; null if there is none, or only one that is just being put.
   InboxNode* Take() {
     // Relaxed: a hint. Not read from `tail_`: every Put would wait for that cache line.
     if (head_.load(std::memory_order_relaxed) == &stub_ &&
         !stub_.next.load(std::memory_order_relaxed))
       return nullptr;
     SpinLockGuard guard(take_lock_);
-    // Relaxed, as all accesses of `head_`: it is written under the lock, and empty() says why it
-    // may look. Acquire, here and below: pairs with Put.
+    // Relaxed, as all accesses of `head_`: it is written under the lock, and empty() gives the
+    // reason for its own read. Acquire, here and below: pairs with Put.
     InboxNode* head = head_.load(std::memory_order_relaxed);
     InboxNode* next = head->next.load(std::memory_order_acquire);
     if (head == &stub_) {
@@ -3745,21 +3836,21 @@ class Inbox {
       if (!next) return nullptr;
     }
     head_.store(next, std::memory_order_relaxed);
-    // The next taker wants these cache lines soon; they are in the cache of the CPU that put them.
+    // The next taker soon needs these cache lines, which are in the cache of the CPU that put them.
     const auto address = reinterpret_cast<uintptr_t>(next);
     __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
     __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
     return head;
   }
 
-  // Never true while a node is in it. Relaxed: a stub that is the tail again was put there by a
-  // taker that had moved `head_` on before, so a thread that sees the tail sees the head, too.
+  // Never returns true while a node is in the queue. Relaxed: a taker makes the stub the tail again
+  // only after it has moved `head_` on, so a thread that sees this tail also sees that head.
   bool empty() const {
     return tail_.load(std::memory_order_seq_cst) == &stub_ &&
            head_.load(std::memory_order_relaxed) == &stub_;
   }
 
-  // Called in a forked child: forgets the nodes, which belong to the parent.
+  // Forgets the nodes, which belong to the parent; called in a forked child.
   void ResetAfterFork() {
     take_lock_.ResetAfterFork();
     stub_.next = nullptr;
@@ -3780,7 +3871,7 @@ class Inbox {
 
 // ---- opkit/engine/pool/latch.hpp
 // Latch: a count of things still to happen, which threads wait for through ThreadPool::Wait while
-// they help with the pool's tasks. TaskGroup and the Var engine's waits are made of it.
+// they help with the pool's tasks. TaskGroup and the waits of the engine use it.
 #ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
 #define OPKIT_ENGINE_POOL_LATCH_HPP_
 
@@ -3805,12 +3896,12 @@ class Latch {
   Latch(const Latch&) = delete;
   Latch& operator=(const Latch&) = delete;
 
-  // Relaxed: no other data is read because of this number, and a latch is raised either before its
-  // waiters start or by something that itself still counts.
+  // Adds `n`. Relaxed: no other data is read because of this number. A latch is raised either
+  // before its waiters start, or by something that itself still counts.
   void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
 
-  // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
-  // and about 20 ns more when the count reaches zero.
+  // Subtracts `n`. A waiter may destroy the latch before the last CountDown returns. Costs an
+  // atomic subtraction, and about 20 ns more when the count reaches zero.
   void CountDown(int64_t n = 1) {
     // Release: everything before any CountDown is seen by a thread that acquires the zero (the
     // subtractions of others continue the release sequence).
@@ -3822,11 +3913,11 @@ class Latch {
  private:
   friend class ThreadPool;
 
-  // Adds the thread to the sleepers; false when the count is zero already.
+  // Adds the thread to the sleepers; returns false if the count is zero already.
   bool Enlist(detail::LatchSleeper& self) const;
   static void Delist(detail::LatchSleeper& self);
   static void WakeSleepers(const void* latch);
-  // Called in a forked child, which has none of the sleeping threads.
+  // Forgets all sleepers; called in a forked child, where their threads do not exist.
   static void ForgetSleepers();
 
   std::atomic<int64_t> count_;
@@ -3849,15 +3940,15 @@ namespace detail {
 
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
-// [first, last) in chunks of `grain`, claimed by number.
-// The chunks of [first, last) one after the other, on this thread.
+// Calls `body` for the chunks of [first, last) one after the other, on this thread.
 inline void RunChunksInOrder(int64_t first, int64_t last, int64_t grain, RangeFunction body) {
   for (; last - first > grain; first += grain) body(first, first + grain);
   body(first, last);
 }
 
+// A loop over [first, last) in chunks of `grain`, which threads claim by number.
 struct ParallelLoop {
-  // Takes chunks until none is left. After an exception the remaining ones are skipped.
+  // Runs chunks until none is left. After an exception the remaining ones are skipped.
   void RunChunks(Mutex& mutex) {
     try {
       for (;;) {
@@ -3898,10 +3989,10 @@ class LoopBoard {
   // Each joiner wakes two more, so the caller pays for two wake-ups and the rest spread as a tree.
   static constexpr int kWakeFan = 2;
 
-  // Reads without the lock. Seq_cst for the sake of IdleList's protocol.
+  // True if there is no loop to join. Reads without the lock; seq_cst for IdleList's protocol.
   bool empty() const { return !first_.load(std::memory_order_seq_cst); }
 
-  // Returns how many threads the caller should wake.
+  // Posts a loop that `helpers` threads may join. Returns how many threads the caller should wake.
   int Post(ParallelLoop& loop, int helpers) {
     MutexLock lock(mutex_);
     loop.may_join = helpers;
@@ -3913,8 +4004,8 @@ class LoopBoard {
     return TakeWakes(loop);
   }
 
-  // The newest loop (the innermost of a nest), or null. `wake` receives how many threads the caller
-  // should wake.
+  // Joins the newest loop (the innermost of a nest) and returns it, or null if there is none.
+  // `wake` receives how many threads the caller should wake.
   ParallelLoop* Join(int* wake) {
     MutexLock lock(mutex_);
     // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.
@@ -3945,7 +4036,7 @@ class LoopBoard {
     if (address) Parker::Wake(address);
   }
 
-  // Ends the loop for its caller: returns when no other thread is inside, rethrows the first
+  // Ends the loop for its caller: returns when no other thread is inside, and rethrows the first
   // exception.
   void Finish(ParallelLoop& loop, uint64_t spin_ticks) {
     {
@@ -4017,10 +4108,11 @@ using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
 
 namespace detail {
 
+// The threads given to SetParallelFor.
 struct OwnThreads {
   int threads;
   mutable RunOnThreads run;
-  int pool_threads;  // of the process's pool, before
+  int pool_threads;  // the size of the process's pool before SetParallelFor
 };
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
@@ -4031,8 +4123,8 @@ inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
 // ---- opkit/engine/thread_pool.hpp
 // ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
-// kernels, the Var engine, the executor. One of them serves the process (Default), sized by one
-// setting; threads that wait take part, so that n threads means n busy threads and no more.
+// kernels, the Var engine, the executor. One pool serves the process (Default), sized by one
+// setting. Threads that wait take part, so that n threads means n busy threads and no more.
 #ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
 #define OPKIT_ENGINE_THREAD_POOL_HPP_
 
@@ -4040,9 +4132,10 @@ namespace opkit::inline OPKIT_ABI {
 
 class ThreadPool;
 
-// A unit of work embedded in a record of its owner's (an operation of the engine), so that
+// A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
-// free it. It runs under `invocation`, by default the one that was current when it was made.
+// free it. It runs under `invocation`, by default the invocation that was current when the task was
+// made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
   explicit PoolTask(RunFunction runs, Invocation runs_under = CurrentInvocation())
@@ -4064,7 +4157,7 @@ inline constinit thread_local PoolThreadState t_pool;
 
 }  // namespace detail
 
-// Makes `pool` the one that ParallelFor and TaskGroup use on this thread.
+// Makes `pool` the pool that ParallelFor and TaskGroup use on this thread.
 class PoolScope {
  public:
   explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
@@ -4076,19 +4169,19 @@ class PoolScope {
   ThreadPool* previous_;
 };
 
-// A pool of n threads is the thread that waits (in Wait, TaskGroup or ParallelFor) and n - 1
-// workers. A pool of one runs every ParallelFor inline; for tasks it has one worker, so that they
-// progress when no thread waits, and a thread that waits from outside sleeps meanwhile: tasks of a
-// pool of one never overlap. Workers start when there is something for them to do, one after the
-// other.
+// A pool of n threads has n - 1 workers; the other thread is the one that waits (in Wait, TaskGroup
+// or ParallelFor). A pool of one runs every ParallelFor inline. It has one worker for tasks, so
+// that they progress when no thread waits. A thread that waits from outside sleeps meanwhile, so
+// tasks of a pool of one never overlap. Workers start one after the other, when there is work for
+// them.
 //
-// A worker without work looks for some for a few microseconds, after a loop for 0.2 ms, then sleeps
-// in the kernel: an idle pool uses no CPU. Waking costs the waker one system call, and only if a
-// worker sleeps and none is already looking.
+// A worker without work searches for a few microseconds, after a loop for 0.2 ms, then sleeps in
+// the kernel: an idle pool uses no CPU. Waking costs the waker one system call, and only if a
+// worker sleeps and none is searching.
 //
 // All members are thread-safe except the destructor. A task that lets an exception escape
-// terminates the process, as a std::thread does; TaskGroup keeps exceptions and hands them to its
-// waiter.
+// terminates the process, as a std::thread does; TaskGroup keeps exceptions and rethrows the first
+// in Wait.
 //
 // Fork: the child has the pool with its settings, empty and without threads; they start again when
 // needed. Tasks, loops and latches that were pending stay with the parent. A child that was forked
@@ -4102,33 +4195,33 @@ class ThreadPool {
   // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
   explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
-  // joins the workers. Not for one of the pool's own tasks to call.
+  // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // The process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without that
-  // variable, one for each CPU that the process may use; OPKIT_PIN_THREADS=1 pins its workers. It
-  // is never destroyed, so that destructors of static objects can use it; tasks still queued when
-  // the process exits do not run.
+  // Returns the process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without
+  // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
+  // workers. It is never destroyed, so that destructors of static objects can use it; tasks still
+  // queued when the process exits do not run.
   static ThreadPool& Default();
 
-  // The pool that ParallelFor and TaskGroup use on this thread: the innermost PoolScope's, else the
-  // one whose work the thread runs, else Default().
+  // Returns the pool that ParallelFor and TaskGroup use on this thread: that of the innermost
+  // PoolScope, else the pool whose work the thread runs, else Default().
   static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
 
-  // Relaxed: a setting that stands for itself.
+  // Relaxed: the number publishes no other data.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
   const std::string& name() const { return name_; }
 
-  // From 1 to kMaxThreads. Surplus workers leave after the task or loop that they are in; nothing
-  // queued is lost, and loops already running keep the size they began with.
+  // Sets the number of threads, 1 to kMaxThreads. Surplus workers leave after the task or loop that
+  // they are in; nothing queued is lost, and loops already running keep the size they began with.
   void Resize(int threads);
 
-  // Runs `task` some time. Tasks that a worker submits go to its own queue, from where others
-  // steal, all others to a shared one; no order is promised. Allocates a record for the task.
+  // Queues `task`. Tasks that a worker submits go to its own queue, from which others steal; all
+  // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
-  // Submit without the allocation.
+  // Does the same without the allocation.
   void Schedule(PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
@@ -4139,15 +4232,15 @@ class ThreadPool {
   // from outside only sleeps, because a task could take longer than that.
   bool Wait(const Latch& latch, int64_t timeout_ns = -1);
 
-  // For tasks that run long: whether loops could use the thread meanwhile.
+  // True if a running loop could use this thread; a long task may then end early.
   bool HasLoops() const { return !loops_.empty(); }
-  // How long a thread without work looks for some before it sleeps, in detail::Ticks. Relaxed, as
+  // Returns how long a thread without work searches before it sleeps, in detail::Ticks. Relaxed, as
   // threads().
   uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
 
   // Calls body(begin, end) for [first, last) in chunks of `grain`, on this thread and on workers
-  // that have nothing else to do; ParallelFor is the front of it. This thread runs chunks of this
-  // loop and nothing else, so a caller may hold a lock that the body does not take.
+  // that have nothing else to do; ParallelFor calls it. This thread runs chunks of this loop and
+  // nothing else, so a caller may hold a lock that the body does not take.
   void RunLoop(int64_t first, int64_t last, int64_t grain, detail::RangeFunction body);
 
  private:
@@ -4166,11 +4259,12 @@ class ThreadPool {
   detail::SpinTimes spin_times() const {
     return {spin_ticks(), loop_spin_ticks_.load(std::memory_order_relaxed)};
   }
-  // Below 2 threads there is still the one worker for tasks.
+  // Returns the number of workers. A pool of one thread still has one worker for tasks.
   int worker_target() const { return threads() > 1 ? threads() - 1 : 1; }
   detail::PoolWorker* OwnWorker() const;
 
-  // Relaxed: a hint. StartWorker looks again under the mutex, and the first worker never leaves.
+  // Starts a worker if none runs. Relaxed: a hint; StartWorker checks again under the mutex, and
+  // the first worker never leaves.
   void RequireWorker() {
     if (running_.load(std::memory_order_relaxed) == 0) [[unlikely]]
       StartFirstWorker();
@@ -4195,17 +4289,17 @@ class ThreadPool {
   const std::string name_;
   const bool pin_workers_;
   std::atomic<int> threads_{1};
-  // How long a thread looks for work before it sleeps: longer than a sleeper takes to wake up, and
-  // nothing when there are more threads than CPUs, where looking keeps others from working.
+  // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
+  // if there are more threads than CPUs, where a searching thread keeps another one from working.
   std::atomic<uint64_t> spin_ticks_{0};
-  // The same after a loop, which another follows soon where kernels run one after the other: waking
-  // a thread takes tens of microseconds, and those are more than many a kernel's loop.
+  // The same after a loop. Kernels that run one after the other start the next loop soon. Waking a
+  // thread takes tens of microseconds, longer than many loops.
   std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 
   detail::Mutex start_mutex_;
   std::atomic<int> running_{0};  // workers whose thread exists
-  std::atomic<int> slots_{0};    // workers ever made: that many entries of workers_, from the first
+  std::atomic<int> slots_{0};    // workers ever made: the entries of workers_ that are set
   std::atomic<detail::PoolWorker*> workers_[kMaxThreads] = {};
   ThreadPool* registry_next_ = nullptr;
 
@@ -4216,8 +4310,9 @@ class ThreadPool {
 
 namespace detail {
 
-// The threads that loops of this thread run on in place of a pool; null where there are none, or
-// where a PoolScope or a pool's own task asks for another pool than the process's.
+// Returns the program's own threads that loops of this thread run on in place of a pool
+// (SetParallelFor). Null if there are none, and on a thread whose current pool is another than the
+// process's.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
   return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
@@ -4225,8 +4320,8 @@ inline const OwnThreads* CurrentOwnThreads() {
 
 }  // namespace detail
 
-// The threads that loops of this thread run on, which kernels hand on to the libraries they call:
-// those of the current pool, or of SetParallelFor.
+// Returns the number of threads that loops of this thread run on: that of SetParallelFor, or of the
+// current pool. Kernels pass it to the libraries that they call.
 inline int NumThreads() {
   const detail::OwnThreads* const own = detail::CurrentOwnThreads();
   return own ? own->threads : ThreadPool::Current().threads();
@@ -4256,12 +4351,13 @@ inline constexpr int64_t kAutoGrain = 0;
 
 namespace detail {
 
-// Runs this thread's loops in place of its pool: in a library the threads are its host's.
+// Replaces the pool for this thread's loops; a library forwards them to its host.
 struct LoopRunner {
   void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
 
+// Makes `runner` the LoopRunner of this thread during the scope.
 class OPKIT_IMAGE_LOCAL LoopRunnerScope {
  public:
   explicit LoopRunnerScope(const LoopRunner* runner)
@@ -4279,10 +4375,10 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 }  // namespace detail
 
 // Runs the loops of the process's pool on `threads` threads of the program's own, so that the two
-// do not compete for the CPUs. That pool has one thread then, so that plans run their nodes one
-// after the other and start none; loops inside a loop run on its thread. An empty function undoes
-// it. Not while a loop runs. Error (kInvalidArgument) for a number outside 1 to
-// ThreadPool::kMaxThreads.
+// do not compete for the CPUs. The pool is resized to one thread, so that plans run their nodes one
+// after the other and start no thread. A loop inside a loop runs on the thread of the outer one. An
+// empty function undoes it. Must not be called while a loop runs. Error (kInvalidArgument) for a
+// number outside 1 to ThreadPool::kMaxThreads.
 //
 //   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
 //     tbb::parallel_for(0, count, [&](int) { work(); });
@@ -4290,11 +4386,11 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 void SetParallelFor(int threads, RunOnThreads run);
 
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
-// positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter, whatever the
-// number of threads is, so partial results by range are reproducible; with kAutoGrain they depend
-// on how long the body takes. The ranges run in any order and at the same time, under the caller's
-// invocation, on the current pool's idle workers and this thread, which runs nothing else
-// meanwhile.
+// positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter. The number of
+// threads does not change them, so partial results by range are reproducible. With kAutoGrain the
+// ranges depend on how long the body takes. The ranges run in any order and at the same time, under
+// the caller's invocation. They run on the current pool's idle workers and on this thread, which
+// runs nothing else meanwhile.
 //
 // Returns when all ranges have ended. If one throws, those not yet begun are skipped and the first
 // exception is rethrown here. Loops may be nested to any depth.
@@ -4309,10 +4405,10 @@ void ParallelForRange(int64_t n, int64_t grain, F&& f) {
     detail::RunParallel(n, grain, f);
 }
 
-// f(i) for every i in [0, n). `grain`: how many indices make a chunk worth handing to another
-// thread (10 us of work is; a loop with n <= grain is a plain loop, at no cost); kAutoGrain
-// measures, which costs 40 to 80 ns a call, and fits unless the first indices are much cheaper than
-// the rest.
+// Calls f(i) for every i in [0, n). `grain` is the number of indices that are worth giving to
+// another thread, about 10 us of work; a loop with n <= grain is a plain loop, at no cost.
+// kAutoGrain measures the grain, which costs 40 to 80 ns a call. It fits unless the first indices
+// are much cheaper than the rest.
 //
 //   opkit::ParallelFor(rows, [&](int64_t row) { Softmax(x + row * columns, columns); });
 template <class F>
@@ -4346,11 +4442,11 @@ namespace opkit::inline OPKIT_ABI {
 
 // Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
 //
-// On an asynchronous context `f` runs after this has returned. It must capture by value: with [&]
-// it reads variables that are gone, which no compiler sees and which ends in garbage or a crash
-// (CheckOperator finds both). What it needs it may own, on a CPU stream: a std::vector, a
-// std::shared_ptr or std::unique_ptr captured by value lives until the stream has run the loop. On
-// CUDA it is copied byte by byte, so it must be trivially copyable.
+// On an asynchronous context `f` runs after this function has returned, so it must capture by
+// value. With [&] it reads variables that no longer exist: no compiler reports that, and it ends in
+// garbage or a crash (CheckOperator finds both). On a CPU stream `f` may own its data: a
+// std::vector, a std::shared_ptr or std::unique_ptr captured by value lives until the stream has
+// run the loop. On CUDA `f` is copied byte by byte, so it must be trivially copyable.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
 template <HostContext Context, class F>
@@ -4371,14 +4467,14 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
 // ---- opkit/base/image_mode.hpp
-// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator
-// that a unit of one kind registers would be missing to the other. Each unit leaves a mark of its
-// kind in the program or shared library that it is linked into; the registries ask for the other
-// kind's.
+// Detects programs that mix header-only and compiled units (config.hpp). Each kind has registries
+// of its own, so an operator that one kind registers would be missing in the other. Each unit
+// leaves a marker symbol of its kind in the program or shared library that links it; the registries
+// look for the other kind's marker.
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 
-// Hidden: a program and the libraries that it loads may differ.
+// Hidden, because a program and the libraries that it loads may be of different kinds.
 extern "C" {
 #ifdef OPKIT_COMPILED
 __attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;
@@ -4392,7 +4488,7 @@ __attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a unit of the other kind is linked into this program or shared library.
+// True if a unit of the other kind is linked into this program or shared library.
 inline bool ImageMixesModes() {
 #ifdef OPKIT_COMPILED
   char* volatile other = &opkit_unit_is_header_only;
@@ -5676,9 +5772,9 @@ namespace opkit::inline OPKIT_ABI {
 // names are never removed. Not synchronised.
 class NameIndex {
  public:
-  // -1 when the name was never added.
+  // Returns the name's number, or -1 if the name was never added.
   int Find(std::string_view name) const;
-  // The number of the name, a new one when it has none.
+  // Returns the name's number; a new name gets the next one.
   int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
   const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
@@ -5690,12 +5786,12 @@ class NameIndex {
     uint32_t hash = 0;
   };
 
-  // The index of the slot of the name, or of the empty one where it would go.
+  // Returns the index of the name's slot, or of the empty slot where the name would go.
   size_t Probe(std::string_view name, uint32_t hash) const;
   void Grow();
 
   std::vector<std::string> names_;
-  std::vector<Slot> slots_;  // a power of two of them
+  std::vector<Slot> slots_;  // their number is a power of two
 };
 
 }  // namespace opkit
@@ -7251,9 +7347,10 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 
 namespace opkit::inline OPKIT_ABI {
 
-// Up to 31 characters, packed into integers: nvcc rejects extended lambdas inside functions whose
-// template arguments hold a char array, and writes the name as FixedName{w0, w1, w2, w3} into the
-// code that it hands to the host compiler (an array member it cannot write at all).
+// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
+// lambdas inside functions whose template arguments hold a char array. It writes the name as
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
+// there.
 struct FixedName {
   uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
 
@@ -8345,29 +8442,29 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 #endif  // OPKIT_OP_TYPED_OPERATOR_HPP_
 
 // ---- opkit/opkit.hpp
-// What a program needs to define, register and call operators: tensors and attributes, devices,
-// ParallelFor, OPKIT_OP, REGISTER_CPU_OPERATOR, CreateOperator, Invoke. More is in opkit/graph.hpp,
+// Umbrella to define, register and call operators: tensors and attributes, devices, ParallelFor,
+// OPKIT_OP, REGISTER_CPU_OPERATOR, CreateOperator, Invoke. More is in opkit/graph.hpp,
 // opkit/functions.hpp (REGISTER_OP), opkit/profile.hpp, opkit/partition.hpp and opkit/plugin.hpp;
 // opkit/all.hpp has all of these. The standard operators (opkit/ops/…), the backends
 // (opkit/backends/…) and the bridges (opkit/interop/…) are included by name.
 #ifndef OPKIT_OPKIT_HPP_
 #define OPKIT_OPKIT_HPP_
 
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // ---- opkit/plugin/export/export_operators.hpp
-// The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
-// (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
-// each becomes a record whose kernels run the operator in a workspace of its own over the host's
-// memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
+// Exports the operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed
+// functions (OPKIT_OP), beside those of REGISTER_OP. They are in the library's own registries. Each
+// becomes a record, whose kernels run the operator in a workspace of its own over the host's
+// memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Runs another operator of the program that has loaded the library, from a class or typed operator
-// of it in its run: into the outputs given, on the operator's device, and on CUDA on its stream.
-// The host keeps it ready from run to run. Errors: as OpResource::invoke; kFailedPrecondition where
-// no operator of the library runs in this thread.
+// Runs another operator of the host program during the run of a class or typed operator of the
+// library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
+// host keeps the other operator ready from run to run. Throws as OpResource::invoke does, and
+// kFailedPrecondition if this thread runs no operator of the library.
 //
 //   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
 OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
@@ -8375,16 +8472,17 @@ OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tenso
 
 namespace detail {
 
-// Adds records of all that the host can run. Adds none where the host is this program itself, which
-// has the operators already.
+// Adds a record of each registered operator, except internal ones. Adds none if the host is this
+// program itself, which has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Of export_gradients.hpp: describes a registered gradient in the form that the host reads.
+// Filled by export_gradients.hpp: stores a registered gradient in the record, in the form that the
+// host reads.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
     "a gradient, in a library,", "opkit/graph.hpp"};
 
-// Adds the layouts that are registered by now with their direct converters, and the device types of
-// the author's own.
+// Adds the layouts registered so far with their direct converters, and the author's own device
+// types.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
@@ -8398,8 +8496,8 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #endif
 #if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
 // ---- opkit/plugin/export/export_gradients.hpp
-// Hands over the gradients of a library's class and typed operators. Included where a unit includes
-// both op/gradient/gradient.hpp and plugin/author.hpp.
+// Exports the gradients of a library's class and typed operators to its host. Included if a unit
+// includes both op/gradient/gradient.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 
@@ -8409,31 +8507,31 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #endif  // OPKIT_OPKIT_HPP_
 
 // ---- opkit/abi/opkit_abi.h
-/* opkit_abi.h: all that crosses between a host program and a library of operators. C99.
+/* opkit_abi.h: everything that crosses between a host program and a library of operators. C99.
  *
- * A library exports one function, opkit_library_entry. It is given the host's table of functions
- * and returns a description of the library: its operators, and for each the functions that infer
- * and compute. Authors in C++ include opkit/op.hpp, which fills all of this in;
- * examples/library/plain_c.c is a library in C.
+ * A library exports one function, opkit_library_entry. Its argument is the host's table of
+ * functions. It returns a description of the library: its operators, and for each of them the
+ * functions that infer and compute. Authors in C++ include opkit/op.hpp, which fills all of this
+ * in; examples/library/plain_c.c is a library in C.
  *
- * The rules that keep libraries and hosts of different versions working together:
- * 1. Every struct begins with `size`, the sizeof that its maker compiled with, and `extension`,
- *    null but for private agreements. A reader asks OPKIT_ABI_HAS(p, member) before it reads a
- *    member that was not there in version 1.0.
- * 2. Members never change their place, type or meaning and are never removed. New ones go at the
- *    end of their struct, and OPKIT_ABI_MINOR grows by one. What cannot be done so is a new major
- *    version, which older libraries are refused by. A host does not look at flags it does not know.
+ * These rules keep libraries and hosts of different versions working together:
+ * 1. Every struct begins with `size`, its sizeof when its maker was compiled, and `extension`, null
+ *    except by private agreement. A reader checks OPKIT_ABI_HAS(p, member) before it reads a member
+ *    that version 1.0 did not have.
+ * 2. Members never change their place, type or meaning and are never removed. New members go at the
+ *    end of their struct, and OPKIT_ABI_MINOR grows by one. Any other change needs a new major
+ *    version, whose hosts refuse older libraries. A host ignores flags that it does not know.
  *    opkit_scope and opkit_invocation have no size and never change.
- * 3. Arrays of structs are read with the stride that their first element's `size` says
- *    (opkit_tensor_at, opkit_value_at), or are arrays of pointers.
- * 4. A null function pointer is something its side does not offer. A status that one does not know
- *    is a failure.
- * 5. No memory changes hands: who allocates frees. Strings are UTF-8, end with a zero and, like all
- *    that is passed to a call, last until the call returns; what describes a library lasts until it
- *    is unloaded.
- * 6. Nothing is thrown and no longjmp passes through a call in either direction.
- * 7. Any function may be called from several threads at once, for different instances; one
- *    instance is run by one thread at a time.
+ * 3. An array of structs is read with its first element's `size` as the stride (opkit_tensor_at,
+ *    opkit_value_at), or is an array of pointers.
+ * 4. A null function pointer is a function that its side does not offer. A status that the reader
+ *    does not know is a failure.
+ * 5. Memory does not change its owner: the side that allocates also frees. Strings are UTF-8 and
+ *    end with a zero. Everything that is passed to a call lasts until the call returns; the
+ *    description of a library lasts until the library is unloaded.
+ * 6. No exception and no longjmp passes through a call in either direction.
+ * 7. Several threads may call a function at once, for different instances; one thread at a time
+ *    runs an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -8445,11 +8543,11 @@ extern "C" {
 #define OPKIT_ABI_MAJOR 1
 #define OPKIT_ABI_MINOR 4
 
-/* Whether the struct that p points to is long enough to have the member. */
+/* True if the struct at p is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
   ((p)->size >= (uint64_t)((const char*)(&(p)->member + 1) - (const char*)(p)))
 
-/* What a function answers. After a failure the text given to host->set_error explains it. */
+/* The result of a function. The text given to host->set_error explains a failure. */
 typedef int32_t opkit_status;
 enum {
   OPKIT_OK = 0,
@@ -8490,33 +8588,33 @@ enum {
 /* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
 enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 
-/* How a result is to be stored. */
+/* How an output is stored. */
 enum {
-  OPKIT_REQ_NONE = 0,    /* nobody wants it: there is no memory */
-  OPKIT_REQ_WRITE = 1,   /* */
-  OPKIT_REQ_INPLACE = 2, /* the memory is that of an input, which the operator allows */
-  OPKIT_REQ_ADD = 3      /* onto what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+  OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
+  OPKIT_REQ_WRITE = 1,   /* over what is there */
+  OPKIT_REQ_INPLACE = 2, /* in the memory of an input, as the operator allows */
+  OPKIT_REQ_ADD = 3      /* added to what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
 };
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A tensor: a view. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+/* A view of a tensor. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
-  void* data; /* the first element; in the memory of the device */
+  void* data; /* the first element, in the memory of the device */
   const int64_t* shape;
   const int64_t* strides; /* in elements, one for each extent */
   int32_t rank;
   int32_t dtype;
   int32_t device_type;
   int32_t device_index;
-  int32_t req;      /* of an output */
+  int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
+  const void* host; /* the host's own: pass it on with the tensor, or a part of it, to invoke */
 } opkit_tensor;
 
-/* The type of an attribute. A list's number is its element's plus five. */
+/* The type of an attribute. The number of a list is its element's plus five. */
 enum {
   OPKIT_ATTR_INT = 0,
   OPKIT_ATTR_FLOAT = 1,
@@ -8530,8 +8628,8 @@ enum {
   OPKIT_ATTR_TENSORS = 9
 };
 
-/* A named attribute. Of the four arrays the one of its type has `count` elements (one for a single
- * value) and the others are null. */
+/* A named attribute. The array of its type has `count` elements (one for a single value); the other
+ * three arrays are null. */
 typedef struct opkit_attr {
   uint64_t size;
   const void* extension;
@@ -8549,11 +8647,11 @@ typedef struct opkit_attr {
 
 typedef struct opkit_node opkit_node;
 
-/* A graph that a node carries as an attribute: nodes in an order that respects their values. */
+/* A graph that a node carries as an attribute. Nodes come after those whose values they read. */
 typedef struct opkit_graph {
   uint64_t size;
   const void* extension;
-  const char* name; /* of the attribute */
+  const char* name; /* the attribute's name */
   uint64_t num_inputs;
   const char* const* inputs;
   uint64_t num_outputs;
@@ -8563,7 +8661,7 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
-  /* Since 1.3. What is known of the values that are named, read with opkit_value_at; none where the
+  /* Since 1.3. What is known of named values, read with opkit_value_at; num_values is 0 if the
    * graph was not inferred. */
   uint64_t num_values;
   const char* const* value_names;
@@ -8575,19 +8673,19 @@ struct opkit_node {
   uint64_t size;
   const void* extension;
   const char* op;
-  const char* name; /* empty where it has none */
+  const char* name; /* empty without a name */
   int32_t device_type;
   int32_t device_index;
   uint64_t num_inputs;
-  const char* const* inputs; /* names of values; empty for one that is left out */
+  const char* const* inputs; /* names of values; empty for an input that is left out */
   uint64_t num_outputs;
   const char* const* outputs;
   uint64_t num_attrs;
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
-  /* Since 1.3. Names of nodes that must run before it though it reads none of their outputs; the
-   * backend that it asks for, empty for none; whether it computes a gradient. */
+  /* Since 1.3. Nodes that must run before this one, although it reads none of their outputs; the
+   * backend that it requests, empty for none; nonzero if it computes a gradient. */
   uint64_t num_control_inputs;
   const char* const* control_inputs;
   const char* backend;
@@ -8595,7 +8693,7 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* What is known of an input or output before it is computed; inference fills in what it can say. */
+/* What is known of an input or output before it is computed. Inference adds what it can. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
@@ -8604,15 +8702,15 @@ typedef struct opkit_value {
   int32_t dtype;   /* -1: unknown */
   int32_t rank;    /* -1: unknown */
   int32_t reserved;
-  /* -1: unknown; less: a symbol, the same number for the same one */
+  /* -1: unknown; below -1: a symbol, and equal numbers are the same symbol */
   int64_t dims[OPKIT_MAX_RANK];
-  const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
-  const char* layout; /* since 1.3: of an input, where a kernel proposes; null: the standard one */
+  const opkit_tensor* constant; /* the elements of an input if they are known, else null */
+  const char* layout;           /* since 1.3: of an input, when a kernel proposes; null: standard */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
 
-/* Memory of 0 bytes. */
+/* The address of scratch of 0 bytes. */
 #define OPKIT_NO_BYTES ((void*)64)
 
 /* One run of an operator. Tensors are read with opkit_input and opkit_output. */
@@ -8626,31 +8724,30 @@ typedef struct opkit_call {
   const opkit_tensor* inputs;
   uint64_t num_outputs;
   const opkit_tensor* outputs;
-  /* What scratch_bytes asked for, undefined at the start: OPKIT_NO_BYTES for 0 bytes; null where
-   * the operator has no scratch_bytes. */
+  /* Scratch of the size that scratch_bytes, or the chosen opkit_config, requests; undefined at the
+   * start. OPKIT_NO_BYTES for 0 bytes; null without scratch_bytes and without propose. */
   void* scratch;
   int64_t scratch_bytes;
-  void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
+  void* stream; /* a cudaStream_t if the device is CUDA: issue the work there */
   int32_t device_type;
   int32_t device_index;
-  int32_t asynchronous; /* not 0: what is issued now runs later, at its place in the stream */
+  int32_t asynchronous; /* nonzero: work issued now runs later, at its place in the stream */
   int32_t reserved;
-  uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
+  uint64_t random_seed; /* for this run, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
-  /* Since 1.3. The names of the layouts that inputs and outputs are in, whose strides then say
-   * nothing; null for one that lies as its strides say, and an array that is null where all do.
-   * Only for kernels whose configuration asks for it. */
+  /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
+   * name or array: as strides say. Only for kernels whose configuration requests layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
 
-/* What remembers that an operator is not finished: see opkit_host.defer. */
+/* A handle of a run that ends after its function has returned: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
-/* Since 1.2. An operator that runs beside its caller: see opkit_host.invoke_async. */
+/* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
-/* Room for the host, on the caller's stack. */
+/* Storage for the host, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
@@ -8659,101 +8756,101 @@ typedef struct opkit_scope {
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
-  uint64_t kind; /* in its low 8 bits; the others are the host's: hand them on as they are */
+  uint64_t kind; /* in the low 8 bits; the other bits are the host's: keep them unchanged */
 } opkit_invocation;
 
-/* What the host offers. `call` is the one that forward or backward was given. */
+/* The functions of the host. `call` is the argument of forward or backward. */
 struct opkit_host {
   uint64_t size;
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* version; /* of the host's toolkit */
+  const char* version; /* of the toolkit that the host was compiled with */
 
-  /* Explains the failure that this thread is about to return; add_error adds to what is there. The
+  /* Explains the failure that this thread is about to return; add_error appends to the text. The
    * text is copied. */
   void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
   void (*add_error)(const char* text, uint64_t text_size);
-  /* Why a function of this table has failed last in this thread. */
+  /* Returns why the last failed function of this table failed in this thread. */
   const char* (*failure_text)(void);
 
-  /* `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the run has
-   * ended. Null for 0 bytes. From any thread of the call. */
+  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes, null for 0 bytes; freed
+   * when the run has ended. May be called in any thread of the call. */
   opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
-  /* A dense tensor in such memory, written to *tensor. */
+  /* Allocates a dense tensor in the same way, written to *tensor. */
   opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
                             const int64_t* shape, opkit_tensor* tensor);
-  /* body(context, begin, end) for ranges that make up [0, n), on the host's threads and this one;
-   * `grain` indices make a range, 0 lets the host measure. Returns when all have run; where one
-   * fails, the others are skipped as far as they have not begun, and its status is the answer. Now,
-   * also on a CPU stream: issue it by launch. */
+  /* Calls body(context, begin, end) for ranges that make up [0, n), on the host's threads and this
+   * one. A range has `grain` indices; with 0 the host measures. Returns when all ranges have run.
+   * After a failure, ranges that have not begun are skipped, and its status is returned. Runs at
+   * once, also on a CPU stream: call it inside launch to run it in the stream. */
   opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
                                opkit_status (*body)(void* context, int64_t begin, int64_t end),
                                void* context);
-  /* work(context) at its place in the stream, and then drop(context); without a stream both now.
-   * drop is called also where work is not, and where launch fails. */
+  /* Calls work(context) at its place in the stream, and then drop(context); without a stream, both
+   * at once. Calls drop also if work is never called, and if launch fails. */
   opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
                          void (*drop)(void* context), void* context);
-  /* Another operator of the host on these tensors, writing into the outputs given; at its place in
-   * the stream where there is one. Kept ready from run to run. One thread of a call at a time. */
+  /* Runs another operator of the host on these tensors and writes into the outputs given; at its
+   * place in the stream, if there is one. The host keeps the operator ready from run to run. One
+   * thread of a call at a time. */
   opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
                          const opkit_tensor* inputs, uint64_t num_outputs,
                          const opkit_tensor* outputs, uint64_t num_attrs,
                          const opkit_attr* const* attrs);
   void (*log)(const opkit_call* call, int32_t level, const char* text);
 
-  /* A named part of the operator's own code, in this thread: begin and end nest. */
+  /* Begins a named part of the operator's own code in this thread; scope_end ends it. */
   void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
   void (*scope_end)(opkit_scope* scope);
-  /* The identity that work in this thread has now, and going on with it in a thread of one's own.
-   */
+  /* Writes the identity of this thread's work; adopt continues it in another, until scope_end. */
   void (*invocation)(opkit_invocation* identity);
-  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope); /* until scope_end */
+  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope);
 
-  /* For operators with OPKIT_OP_ASYNC: forward may return OPKIT_OK before its outputs are there.
-   * Whoever ends the work then calls complete, once, from any thread; tensors and memory of the
+  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
+   * When the work ends, complete must be called once, from any thread. Tensors and memory of the
    * call last until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
-  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS: the memory of an output that has the
-   * dtype OPKIT_UNDEFINED and is wanted (OPKIT_REQ_WRITE), of the shape that the data has decided,
-   * before forward returns. Written to *tensor, and where the call has its output. */
+  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS, before forward returns: allocates an
+   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in the shape that the data has
+   * decided. Writes the tensor to *tensor and to the output of the call. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke
-   * only issues work on a stream, so does this. What is written to *pending lasts as long as the
-   * call. */
+  /* Since 1.2. Does as invoke, but on the host's threads, while the caller goes on. If invoke only
+   * issues work on a stream, so does this. *pending lasts as long as the call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
                                const opkit_attr* const* attrs, opkit_pending** pending);
-  /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
-   * host waits for, and its failure is the function's. */
+  /* Waits until the operator has ended, and returns its status. When the operator's function has
+   * returned, the host waits for the others; their failure is the failure of the function. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 
-  /* Since 1.3. Runs a graph of the call's node, or a part of one, in the host: for what an operator
-   * has taken and cannot do itself. Inputs and outputs by position, results into the tensors given,
-   * which are dense; on the CPU, and at its place in a stream of the CPU's. The graph, which lasts
-   * as long as the operator, is made ready once. One thread of a call at a time. */
+  /* Since 1.3. Runs a graph of the call's node, or a part of it, in the host: for nodes that an
+   * operator has taken but cannot run itself. Inputs and outputs are given by position; results go
+   * into the tensors given, which are dense. Only on the CPU; in a CPU stream at its place. The
+   * host prepares the graph once, so the graph must last as long as the operator. One thread of a
+   * call at a time. */
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
 
-  /* Since 1.4. From any thread, also outside of a call. */
-  /* Whether the program has an operator of this name, 1 or 0. */
+  /* Since 1.4. These functions may be called in any thread, also outside of a call. */
+  /* Returns 1 if the program has an operator of this name, else 0. */
   int32_t (*has_operator)(const char* op);
-  /* Fills in what the program's operator says of the node's values, as infer_type and infer_shape
-   * of an opkit_op do; OPKIT_NOT_FOUND where it has none. */
+  /* Adds what the program's operator infers of the node's values, as infer_type and infer_shape of
+   * an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
   opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
-  /* `bytes`, which are not 0, of a device's memory, aligned to 64, by the allocator that the
-   * program has at the moment: *owner, which deallocate gets back. */
+  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the allocator
+   * that the program has at the moment. *owner is the argument for deallocate. */
   opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
                            void** owner);
   void (*deallocate)(void* owner, void* memory, int64_t bytes);
-  /* Whether the program records a profile, 1 or 0; and a span of it in this thread, until
-   * scope_end, of a kind as in the low 8 bits of opkit_invocation.kind. `node` may be null. */
+  /* Returns 1 if the program records a profile, else 0. span_begin begins a span of it in this
+   * thread, of a kind as in opkit_invocation.kind; scope_end ends it. `node` may be null. */
   int32_t (*is_profiling)(void);
   void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
@@ -8762,16 +8859,15 @@ struct opkit_host {
 typedef struct opkit_config {
   uint64_t size;
   const void* extension;
-  /* The name of the layout of each input and output of the node, null for the standard one; the
-   * array is null where all are. */
+  /* Layouts of the node's inputs and outputs, null for the standard one, or for all of them. */
   const char* const* input_layouts;
   const char* const* output_layouts;
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
-  int64_t scratch_bytes;  /* of a run */
-  double cost_ns;         /* an estimate of its time; negative: none */
+  int64_t scratch_bytes;  /* of one run */
+  double cost_ns;         /* estimated time of one run; negative: unknown */
 } opkit_config;
-/* What a kernel proposes is told to it: by `add`, which copies, the best first. */
+/* Receives the configurations that a kernel proposes, the best first. `add` copies. */
 typedef struct opkit_proposals opkit_proposals;
 struct opkit_proposals {
   uint64_t size;
@@ -8780,8 +8876,8 @@ struct opkit_proposals {
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
-/* Since 1.4. A node with the configuration that was chosen for it, and the node that alone reads
- * its output 0, with its own: may the kernel compute both? */
+/* Since 1.4. The offer to a kernel to compute two nodes as one: a node, and the node that alone
+ * reads its output 0. Each comes with its chosen configuration. */
 typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
@@ -8795,9 +8891,9 @@ struct opkit_fusion {
   const opkit_value* next_inputs;
   const opkit_value* next_outputs;
   const opkit_config* next_config;
-  uint64_t read; /* the input of `next` that the node makes */
-  /* The two as one, for a kernel of the same backend: a node of the outputs of `next` that reads
-   * inputs of both, and the configuration it runs in. Without a call they stay two. */
+  uint64_t read; /* the input of `next` that is output 0 of the node */
+  /* Gives one node for both, for a kernel of the same backend, and its configuration. The node has
+   * the outputs of `next` and reads inputs of both. Without a call they stay two. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -8808,8 +8904,8 @@ struct opkit_kernel {
   uint64_t size;
   const void* extension;
   const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
-  /* Makes what forward and backward get as `instance`: once for each operator that the host
-   * creates, and destroyed with it. Without it they get `author`. */
+  /* Makes the `instance` of forward and backward for each operator that the host creates; destroy
+   * ends it with the operator. Without create it is `author`. */
   opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
   void (*destroy)(void* instance);
   opkit_status (*forward)(void* instance, const opkit_call* call);
@@ -8817,24 +8913,24 @@ struct opkit_kernel {
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
   const void* author; /* the author's own */
-  /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
+  /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
-  /* Since 1.3. The ways in which it can run the node; none, or OPKIT_UNSUPPORTED with the reason,
-   * where it cannot. Without it there is one: standard layouts, in place and scratch as the
-   * operator says. */
+  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
+   * none, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
+   * layouts, and the operator's own in-place pairs and scratch. */
   opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
                           const opkit_value* inputs, const opkit_value* outputs,
                           const opkit_proposals* proposals);
-  /* In place of create, for the one of them that was chosen. */
+  /* Replaces create for a configuration that was proposed and chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
-  /* Since 1.4. Takes the next node in, by fusion->fuse, or leaves it. */
+  /* Since 1.4. Takes the next node in by calling fusion->fuse, or does nothing. */
   opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
-/* forward keeps something in its instance that backward needs: both run the same one. */
+/* backward needs what forward keeps in its instance: both run the same instance. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
 
-/* One attribute, input or output, as documented. */
+/* The documentation of one attribute, input or output. */
 typedef struct opkit_parameter {
   uint64_t size;
   const void* extension;
@@ -8846,25 +8942,26 @@ typedef struct opkit_parameter {
   uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
 } opkit_parameter;
 
-/* What an operator's gradient function is asked: which nodes compute the gradients of the inputs of
- * `node` from those of its outputs. The values of `node` keep their names; all that is new is given
- * one by new_name. Names that are null or empty: no gradient. A sparse gradient is one of indices
- * and values of slices along the first axis. */
+/* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
+ * of `node` from those of its outputs. The values of `node` keep their names; new_name gives names
+ * to all new values. A null or empty name means no gradient. A sparse gradient consists of indices
+ * and values: slices along the first axis. */
 typedef struct opkit_gradient opkit_gradient;
 struct opkit_gradient {
   uint64_t size;
   const void* extension;
   const opkit_node* node;
-  const char* const* dense;   /* of each output: the name of its gradient, */
-  const char* const* indices; /* or those of a sparse one */
+  const char* const* dense;   /* for each output: the name of its gradient, */
+  const char* const* indices; /* or the names of its sparse gradient */
   const char* const* values;
   void* context; /* the host's own */
-  /* A name that nothing has yet, for a gradient of `value`, or where suffix is given for a part of
-   * the computation: "x" and "_grad_mask". The first without a suffix is where the gradient of
-   * `value` is expected. Lasts until the gradient function returns; null after a failure. */
+  /* Returns a new name for a gradient of `value`, or, with a suffix, for a part of the computation:
+   * "x" and "_grad_mask". The first name without a suffix is the one expected for the gradient of
+   * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
-  /* In the order they run. */
+  /* Adds the nodes in the order in which they run. */
   opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
+  /* Names the gradient of an input: dense, or indices and values. */
   opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
                             const char* indices, const char* values);
 };
@@ -8879,7 +8976,7 @@ typedef struct opkit_cost {
   uint64_t params_bytes;
 } opkit_cost;
 
-/* Since 1.4. Takes the inputs of a test of an operator, one by one, and copies them. */
+/* Since 1.4. Receives the inputs for a test of an operator, one by one. `add` copies. */
 typedef struct opkit_test_inputs opkit_test_inputs;
 struct opkit_test_inputs {
   uint64_t size;
@@ -8888,11 +8985,11 @@ struct opkit_test_inputs {
   opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
 };
 
-/* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
- * what nothing else decides, for an operator that the program has not already: parse_attrs,
- * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
- * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. Where an operator with OPKIT_OP_SUBGRAPH
- * has neither of them, types and shapes are those of the graph that its node carries. */
+/* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
+ * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
+ * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes the last two optional. With
+ * OPKIT_OP_SUBGRAPH, parse_attrs is optional; without the last two, types and shapes are those of
+ * the graph that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -8908,19 +9005,20 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* How many inputs and outputs a node with these attributes has (-1: any number), or a failure
-   * for wrong attributes. */
+  /* Returns how many inputs and outputs a node with these attributes has (-1: any number), or a
+   * failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
-  /* Fill in what is unknown, of the outputs from the inputs or the reverse. While some inputs are
-   * unknown a failure only means: not yet. Without infer_type outputs have the dtype of input 0. */
+  /* Infer what is unknown: outputs from inputs, or the reverse. While some inputs are unknown, a
+   * failure only means that it is too early. Without infer_type, outputs have the dtype of input
+   * 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                               opkit_value* outputs);
-  /* The inputs that are written to: mutated[i] is set to 1; all are 0 before. */
+  /* Sets mutated[i] to 1 for each input that is written to; all are 0 before. */
   opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
-  /* Memory of a run, known before it, for inputs whose shapes are known. */
+  /* Returns the scratch of a run in *bytes, for inputs whose shapes are known. */
   opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
                                 const opkit_value* inputs, int64_t* bytes);
 
@@ -8931,45 +9029,48 @@ struct opkit_op {
   uint64_t num_outputs;
   const opkit_parameter* const* outputs;
   const void* author; /* the author's own */
-  /* In place of a backward function: the nodes that compute the gradient. */
+  /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
-  /* Since 1.1. The work of a run; *cost has the bytes of all inputs and outputs before, and no
-   * flops, which is what an operator without it is taken to cost. */
+  /* Since 1.1. Returns the work of a run in *cost, which before has the bytes of all inputs and
+   * outputs and 0 flops. An operator without this function has that cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
-  /* Since 1.4. Inputs that a test may run it with, of floating-point type `dtype` where it has any,
-   * the same ones for the same seed; none where it has none for that type. */
+  /* Since 1.4. Adds inputs with which a test may run the operator, of floating-point type `dtype`
+   * if it has any: the same for the same seed. Adds none if there are none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
-#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds up */
+#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds */
 #define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
 /* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
 #define OPKIT_OP_EFFECTS ((uint64_t)16)
-/* no gradient flows through it; asking for one is a mistake; it has one that is not written yet */
+/* no gradient flows through it; requesting one is a mistake; it has one that is not written yet */
 #define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
 #define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
-   they give the same for the same inputs */
+/* with OPKIT_OP_EFFECTS, if the only effect is what a node keeps between its runs: they give the
+   same for the same inputs */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
-/* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
+/* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
+/* since 1.4: takes no attributes but attrs; else one with parse_attrs and no attrs takes any */
+#define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
- * name: that of a library is passed over where it has one already. */
+ * name: a library's layout is ignored if its name is taken. */
 typedef struct opkit_layout opkit_layout;
 struct opkit_layout {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Bytes that a tensor takes; null: as many as its elements. */
+  /* Returns in *bytes what a tensor takes; null: as many bytes as its elements take. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
-  /* Both are required, and write all of `to`, which has memory for it. In the host's memory. */
+  /* Both are required, and write all of `to`, which has enough memory. All data is in host
+   * memory. */
   opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
                               const opkit_tensor* to);
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
@@ -8990,57 +9091,60 @@ struct opkit_layout_converter {
   const void* author;
 };
 
-/* Since 1.3. A type of device with memory of its own; kernels for it name it, and have done their
- * work when forward returns, or tell when they have: see opkit_host.defer, with which a device has
- * queues of its own. Functions may be called by several threads at once. */
+/* Since 1.3. A type of device with memory of its own. A kernel for it has its name in
+ * opkit_kernel.device. Its work is done when forward returns, or ends as in opkit_host.defer, so
+ * that a device can have queues of its own. Several threads may call the functions at once. */
 typedef struct opkit_device opkit_device;
 enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
 struct opkit_device {
   uint64_t size;
   const void* extension;
   const char* name;
-  int32_t type; /* its number: from 80 to 127, one that no other device of the program has */
+  int32_t type; /* its number, from 80 to 127; no other device of the program has it */
   int32_t reserved;
-  /* A failure with the reason where the device of that index is not there. Null: any is. */
+  /* Returns a failure with the reason if there is no device of that index. Null: every index is
+   * there. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
-  /* Memory aligned to 64 bytes, or OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
+  /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
   void (*free)(const opkit_device* device, void* memory, int64_t bytes);
-  /* `bytes`, not 0, in one of the directions, done at the return; the two ranges do not overlap,
-   * and of two devices `index` is the target's. */
+  /* Copies `bytes` bytes, not 0, in one direction, and returns when that is done. The ranges do not
+   * overlap. Between two devices, `index` is the target's. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
   const void* author; /* the author's own */
 };
 
-/* Since 1.3. A graph that a partitioner is asked about, and its answers. What it has before `end`
- * is called lasts until then. */
+/* Since 1.3. A graph that a partitioner partitions, and the functions by which it does so.
+ * Everything that `begin` gets lasts until `end` is called. */
 typedef struct opkit_partition opkit_partition;
 struct opkit_partition {
   uint64_t size;
   const void* extension;
   void* context; /* the host's own */
-  /* The whole graph with its types, nodes in an order in which they can run: their numbers. */
+  /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
+   * node is its number. */
   const opkit_graph* graph;
-  const uint8_t* taken; /* of each node: not 0 where a partitioner before has put it there */
+  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has put it there */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* The graph, in `review` the subgraph, as text in the shape of MXNet's symbols; the second array
-   * has for each of its nodes the number in the graph it shows, -1 for inputs and constants. Both
-   * last until the partitioner's function returns. */
+  /* Writes the graph, in `review` the subgraph, as text in the form of MXNet's symbols. The second
+   * array has, for each node of the text, its number in that graph; -1 for inputs and constants.
+   * Both last until the partitioner's function returns. */
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
-  /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
-   * one subgraph; nor are different sets, numbers from 0 on: 0 where there is but one. Or says why
-   * it stays. */
+  /* In `mark`. Takes a node. A subgraph never has nodes of two kinds that are numbers from 0 on;
+   * kind -1 goes with every kind. Nor has it nodes of two sets, which are numbers from 0 on; 0 if
+   * there is one set only. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
+  /* In `mark`. Leaves a node where it is, for this reason. */
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
-  /* In `review`. A legal subgraph, its nodes' numbers in the whole graph, and the operator that
-   * takes its place, which does not carry it yet. Its inputs and outputs have the names that they
-   * have in the graph. */
+  /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
+   * that replaces it, which does not carry it yet. Inputs and outputs of the subgraph have the
+   * names that they have in the graph. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -9049,15 +9153,15 @@ struct opkit_partition {
   uint64_t num_nodes;
   const uint64_t* nodes;
   opkit_status (*reject)(const opkit_partition* partition, const char* why);
-  /* An attribute of the operator; a constant of the subgraph, under a name that it does not have.
-   */
+  /* Sets an attribute of the operator; add_constant adds a constant to the subgraph, under a name
+   * that the subgraph does not have. */
   opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
   opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
                                const opkit_tensor* value);
 };
 
-/* Since 1.3. Says which nodes of a graph go to an operator of the library. The functions are called
- * in the order begin, mark, review for each subgraph, end; of several graphs side by side. */
+/* Since 1.3. Decides which nodes of a graph go to an operator of the library. The host calls begin,
+ * mark, review for each subgraph, and end, in this order; for several graphs possibly at once. */
 typedef struct opkit_partitioner opkit_partitioner;
 struct opkit_partitioner {
   uint64_t size;
@@ -9066,19 +9170,19 @@ struct opkit_partitioner {
   const char* file; /* where it is defined */
   int32_t line;
   int32_t reserved;
-  /* The operator that takes the place of a subgraph of this kind. */
+  /* Returns the operator that replaces a subgraph of this kind. */
   const char* (*subgraph_op)(const opkit_partitioner* partitioner, int32_t kind);
-  /* Makes what the next three get as `work`; null: they get `author`. */
+  /* Makes the `work` of the next three functions. Null: `work` is `author`. */
   opkit_status (*begin)(const opkit_partitioner* partitioner, const opkit_partition* partition,
                         void** work);
   opkit_status (*mark)(void* work, const opkit_partition* partition);
-  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: takes all */
+  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: accepts all */
   void (*end)(void* work);
   const void* author; /* the author's own */
 };
 
-/* Since 1.3. A graph that a pass changes. Numbers of nodes are those of `graph` throughout; what
- * the functions say happens when the pass has returned, in one, and only if the result is right. */
+/* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
+ * the changes together when the pass has returned, and only if the result is right. */
 typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
@@ -9088,17 +9192,17 @@ struct opkit_rewrite {
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* Adds a node before that of this number, or at the end for num_nodes. */
+  /* Adds a node before the node of this number, or at the end for num_nodes. */
   opkit_status (*add_node)(const opkit_rewrite* rewrite, uint64_t before, const opkit_node* node);
   opkit_status (*replace_node)(const opkit_rewrite* rewrite, uint64_t node,
                                const opkit_node* replacement);
   opkit_status (*remove_node)(const opkit_rewrite* rewrite, uint64_t node);
-  /* Every node that reads `from` reads `to`. */
+  /* Makes every node that reads `from` read `to`. */
   opkit_status (*replace_uses)(const opkit_rewrite* rewrite, const char* from, const char* to);
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Instead of all that: the whole result. Its inputs and outputs are those of `graph`. */
+  /* Gives the whole result in place of such changes, with the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -9113,33 +9217,33 @@ struct opkit_pass {
   const void* author; /* the author's own */
 };
 
-/* Since 1.4. What is said of a backend of the library's kernels (opkit_kernel.backend). */
+/* Since 1.4. The description of a backend of the library's kernels (opkit_kernel.backend). */
 typedef struct opkit_backend opkit_backend;
 struct opkit_backend {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Of the library's own operators: kernels of a higher rank come first, plain ones have 0;
-   * negative for none. */
+  /* For the library's own operators: kernels of a higher rank come first, plain kernels have rank
+   * 0. Negative: no rank. */
   int32_t rank;
   int32_t reserved;
-  /* A failure with the reason where it cannot run on this machine. Asked once, when a kernel of it
-   * might first run. Null: it can. */
+  /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
+   * one of its kernels might first run. Null: it can run. */
   opkit_status (*available)(const opkit_backend* backend);
   const void* author; /* the author's own */
 };
 
-/* A library. */
+/* The description of a library. */
 typedef struct opkit_library {
   uint64_t size;
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* name;    /* null: the file's */
-  const char* version; /* of the toolkit it was compiled with; null: none */
-  /* Called once before anything else, with the host's version; a failure refuses the loading. */
+  const char* name;    /* null: the file's name */
+  const char* version; /* of the toolkit with which it was compiled; null: none */
+  /* Called once, before anything else, with the host's version. A failure stops the loading. */
   opkit_status (*initialize)(uint32_t host_abi_major, uint32_t host_abi_minor);
-  void (*finalize)(void); /* before it is unmapped */
+  void (*finalize)(void); /* called once: before unloading, or when the process ends */
   uint64_t num_ops;
   const opkit_op* const* ops;
   /* Since 1.3; a host of an older version refuses a library that has any. */
@@ -9160,7 +9264,8 @@ typedef struct opkit_library {
   const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
-/* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
+/* The name of the one function that a library exports. It returns null, after host->set_error, if
+ * the library cannot serve this host. */
 #define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
 typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
 
@@ -9176,14 +9281,14 @@ static inline const opkit_tensor* opkit_input(const opkit_call* call, uint64_t i
 static inline const opkit_tensor* opkit_output(const opkit_call* call, uint64_t i) {
   return opkit_tensor_at(call->outputs, i);
 }
-/* Elements of a tensor. */
+/* Returns the number of elements of a tensor. */
 static inline int64_t opkit_numel(const opkit_tensor* tensor) {
   int64_t count = 1;
   int32_t i;
   for (i = 0; i < tensor->rank; ++i) count *= tensor->shape[i];
   return count;
 }
-/* The attribute of that name; null when there is none. */
+/* Returns the attribute of that name; null if there is none. */
 static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const char* name) {
   uint64_t i;
   for (i = 0; i < node->num_attrs; ++i) {
@@ -11359,9 +11464,9 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
 // ---- opkit/functions.hpp
-// Operators made of plain functions, in MXNet's spelling: REGISTER_OP(name).setForward(…)…; with
-// AttrMap, OpTensor and OpResource. Brings opkit/opkit.hpp too. A library of operators includes
-// opkit/op.hpp in place of it.
+// Umbrella for operators made of plain functions, in MXNet's spelling:
+// REGISTER_OP(name).setForward(…)…; with AttrMap, OpTensor and OpResource. Brings opkit/opkit.hpp
+// too. A library of operators includes opkit/op.hpp instead.
 #ifndef OPKIT_FUNCTIONS_HPP_
 #define OPKIT_FUNCTIONS_HPP_
 
@@ -11401,7 +11506,7 @@ OPKIT_INLINE void Text::AppendUInt(std::string& out, Value part) {
   out += std::to_string(static_cast<uint64_t>(part.integer));
 }
 OPKIT_INLINE void Text::AppendFloat(std::string& out, Value part) {
-  char buffer[32];  // whatever the program's locale says
+  char buffer[32];  // std::to_chars ignores the program's locale
   out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, part.number,
                                    std::chars_format::general, 9)
                          .ptr);
@@ -11512,7 +11617,7 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  left_out_ += left_out_ == 0 ? 2 : 1;  // at first also the line that makes room for their number
+  left_out_ += left_out_ == 0 ? 2 : 1;  // the first time also the line that the number replaces
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
@@ -11695,7 +11800,7 @@ OPKIT_INLINE int AvailableCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // there are more CPUs than cpu_set_t holds
   return online > 0 ? static_cast<int>(online) : 1;
 }
 
@@ -11725,7 +11830,7 @@ OPKIT_INLINE void PinCurrentThread(int index) {
   }
 }
 
-// A stack for the handlers of one thread.
+// The stack of one thread for signal handlers, freed when the thread ends.
 class SignalStack {
  public:
   SignalStack() {
@@ -11752,7 +11857,7 @@ class SignalStack {
   }
 
  private:
-  static constexpr size_t kBytes = 64 << 10;  // for handlers of a program's own too
+  static constexpr size_t kBytes = 64 << 10;  // enough for a program's own handlers too
   void* memory_ = nullptr;
 };
 OPKIT_INLINE void MakeSignalStack() {
@@ -11788,14 +11893,14 @@ OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
 }
 
 OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
-  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  constexpr uintptr_t kPage = 65536;  // at least a system page; less is not worth a call
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
-  // perf_event_attr as it was first (PERF_ATTR_SIZE_VER0), whose header brings 200 macros.
+  // The first version of perf_event_attr (PERF_ATTR_SIZE_VER0); its header would bring 200 macros.
   struct {
     uint32_t type, size;
     uint64_t config, sample_period, sample_type, read_format, flags;
@@ -11810,7 +11915,7 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // some may count no other
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
@@ -11885,6 +11990,7 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 namespace detail {
+// The functions given to SetDeviceAvailability, by device type.
 struct DeviceAvailability {
   static constexpr int kMost = 16;
   Mutex mutex;
@@ -11982,8 +12088,8 @@ OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type
 }
 
 OPKIT_INLINE AllocatorTable& Allocators() {
-  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
-  // on the heap would be lost.
+  // Never destroyed, so that it outlives every static tensor. In static memory, because heap memory
+  // of a library that is unloaded would leak.
   alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
   static auto* table = new (room) AllocatorTable;
   return *table;
@@ -12237,7 +12343,7 @@ OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
   return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
          nbytes <= capacity_ && (storage_ || nbytes == 0) &&
-         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
+         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would be misaligned
 }
 
 OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
@@ -12385,6 +12491,20 @@ OPKIT_INLINE Dim Dim::Symbol(std::string name) {
   return dim;
 }
 
+OPKIT_INLINE Dim Dim::AtMost(int64_t most) {
+  if (most < 0)
+    Throw(ErrorCode::kInvalidArgument, "an extent of at most ", most, " would be negative");
+  Dim dim;
+  dim.most_ = most;
+  return dim;
+}
+
+OPKIT_INLINE std::string ToString(const Dim& dim) {
+  if (dim.is_known()) return std::to_string(dim.value_);
+  if (dim.is_symbol()) return dim.symbol_;
+  return dim.most_ < 0 ? "?" : "<=" + std::to_string(dim.most_);
+}
+
 OPKIT_INLINE int64_t Dim::value() const {
   if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
   return value_;
@@ -12392,32 +12512,90 @@ OPKIT_INLINE int64_t Dim::value() const {
 
 OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
   if (!Compatible(a, b)) return std::nullopt;
+  if (a.is_unknown() && b.is_unknown())
+    return b.most_ >= 0 && (a.most_ < 0 || b.most_ < a.most_) ? b : a;
   if (a.is_known() || b.is_unknown()) return a;
   return b.is_known() || a.is_unknown() ? b : a;
 }
 
+OPKIT_INLINE Dim Dim::Either(const Dim& a, const Dim& b) {
+  if (a == b) return a;
+  return a.most_ < 0 || b.most_ < 0 ? Dim() : AtMost((std::max)(a.most_, b.most_));
+}
+
+namespace detail {
+// Whether the result is past int64.
+inline bool ComputeExtent(int64_t x, char op, int64_t y, int64_t* result) {
+  return op == '+'   ? __builtin_add_overflow(x, y, result)
+         : op == '-' ? __builtin_sub_overflow(x, y, result)
+         : op == '*' ? __builtin_mul_overflow(x, y, result)
+         : y == -1   ? __builtin_sub_overflow(int64_t{0}, x, result)
+                     : (*result = x / y, false);
+}
+}  // namespace detail
+
+OPKIT_INLINE DimExpr::operator Dim() const {
+  if (value_) return Dim(*value_);
+  return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
+}
+
+// Only where the result grows with what is not known.
+OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
+  if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
+  const bool grows =
+      op == '+' || (b.value_ && (op == '-' || (op == '*' ? *b.value_ >= 0 : *b.value_ > 0)));
+  int64_t most = 0;
+  if (!grows || !a.most_ || !b.most_ || detail::ComputeExtent(*a.most_, op, *b.most_, &most))
+    return std::nullopt;
+  return most;
+}
+
 OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
   DimExpr out = Dim();
-  if (!a.value_ || !b.value_) return out;
+  if (!a.value_ || !b.value_) {
+    out.most_ = MostOf(a, op, b);
+    return out;
+  }
   int64_t x = *a.value_, y = *b.value_, result = 0;
   if (op == '/' && y == 0)
     Throw(ErrorCode::kInvalidArgument, "an extent is computed as ", x, " / 0");
-  const bool overflows = op == '+'   ? __builtin_add_overflow(x, y, &result)
-                         : op == '-' ? __builtin_sub_overflow(x, y, &result)
-                         : op == '*' ? __builtin_mul_overflow(x, y, &result)
-                         : y == -1   ? __builtin_sub_overflow(int64_t{0}, x, &result)
-                                     : (result = x / y, false);
-  if (overflows)
+  if (detail::ComputeExtent(x, op, y, &result))
     Throw(ErrorCode::kOutOfRange, "an extent is computed as ", x, " ", op, " ", y,
           ", which is past int64");
-  out.value_ = result;
-  return out;
+  return result;
 }
 
 OPKIT_INLINE Shape SymbolicShape::ToShape() const {
   std::vector<int64_t> values;
   if (!has_rank_) static_cast<void>(rank());
   for (const Dim& dim : dims_) values.push_back(dim.value());
+  return Shape(values);
+}
+
+OPKIT_INLINE Dim SymbolicShape::Elements() const {
+  const std::optional<Shape> most = Most();
+  if (!most) return {};
+  return is_known() ? Dim(most->numel()) : Dim::AtMost(most->numel());
+}
+
+OPKIT_INLINE bool SymbolicShape::Allows(const Shape& shape) const {
+  if (!has_rank_) return true;
+  if (rank() != shape.rank()) return false;
+  for (int axis = 0; axis < shape.rank(); ++axis)
+    if (!Dim::Compatible((*this)[axis], shape[axis])) return false;
+  return true;
+}
+
+OPKIT_INLINE std::optional<Shape> SymbolicShape::Most() const {
+  if (!has_rank_) return std::nullopt;
+  std::vector<int64_t> values;
+  int64_t product = 1;
+  for (const Dim& dim : dims_) {
+    const std::optional<int64_t> most = dim.most();
+    if (!most || (*most > 0 && __builtin_mul_overflow(product, *most, &product)))
+      return std::nullopt;
+    values.push_back(*most);
+  }
   return Shape(values);
 }
 
@@ -12471,14 +12649,14 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-    if (span_ != 0) [[unlikely]]  // before anybody sees the end, and may end the profile
+    if (span_ != 0) [[unlikely]]  // before a thread sees the end and may end the profile
       if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                   std::memory_order_release);
     callbacks.swap(callbacks_);
     for (Waiter* waiter = waiters_; waiter;) {
-      Waiter* next = waiter->next;  // gone once it is set
+      Waiter* next = waiter->next;  // `waiter` may be gone after Set
       detail::Parker::Wake(waiter->parker.Set());
       waiter = next;
     }
@@ -12489,12 +12667,12 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   for (auto& callback : callbacks) callback();
   callbacks.clear();
   detail::MutexLock lock(mutex_);
-  callbacks_.swap(callbacks);  // its room is for the next use of this state
+  callbacks_.swap(callbacks);  // keeps the memory for the next use of this state
   return true;
 }
 
 OPKIT_INLINE bool EventState::Reuse() {
-  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
+  // Relaxed: whatever gives another thread a handle later also orders this store.
   status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
   exception_ = nullptr;
   context_ = {};
@@ -12540,8 +12718,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   try {
     std::rethrow_exception(exception);
   } catch (Error& error) {
-    // An Error that others may read already is copied, and the copy changed; a class derived from
-    // Error would be cut by copying and stays as it is.
+    // An Error that other threads may read already is copied, and the copy changed. An object of a
+    // class derived from Error would be cut by copying and stays as it is.
     const bool others = error.is_shared();
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
@@ -12573,10 +12751,10 @@ OPKIT_INLINE void Event::SetFinished(const char* error_message) {
 }
 
 OPKIT_INLINE bool Event::Cancel() {
-  const auto state = state_;  // as in CompleteOnce
+  const auto state = state_;  // kept alive as in CompleteOnce
   const bool cancelled =
       state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
-  state->RequestNotification();  // so that the memory is let go when the device has drained
+  state->RequestNotification();  // frees the memory when the device has drained
   return cancelled;
 }
 
@@ -12596,7 +12774,7 @@ OPKIT_INLINE void Event::Reset() {
   if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
   auto next = spare ? std::move(spare_) : NewState();
   spare_ = std::exchange(state_, std::move(next));
-  // The callbacks, the exception and the memory that the state holds go now, or with its last
+  // Frees the callbacks, the exception and the memory of the old state now, or with its last
   // handle.
   if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
     spare_ = {};
@@ -12612,7 +12790,7 @@ OPKIT_INLINE std::string Event::ErrorMessage() const {
 }
 
 OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
-  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
+  // A waiting thread may destroy this handle as soon as the event is terminal, while Complete still
   // runs.
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
@@ -12622,7 +12800,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
-  // Acquire: pairs with the backend's store, so that what it set up before is seen.
+  // Acquire: pairs with the backend's store, which publishes the backend's set-up.
   const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
@@ -12632,15 +12810,16 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
 // ---- opkit/base/own_names.hpp
-// Where a library that is unmapped frees the names that it has interned. For definitions.
+// The function by which a library frees its interned names before it is unmapped. Only .ipp files
+// include this header.
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Deletes this image's table; null before there is one. Nothing of the image may name anything
-// then.
+// Deletes this image's table of names; null before there is a table. The image must not use names
+// after the call.
 using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
@@ -12657,12 +12836,13 @@ OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The table of names, made at first use.
 struct InternedNames {
   Mutex mutex;
   NameIndex names;
   int64_t room = INT64_MAX;
 
-  // Not destroyed while the process ends, when threads may still name things.
+  // Never destroyed at the end of the process: threads may still intern names then.
   static InternedNames& Get() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
@@ -12676,8 +12856,8 @@ struct InternedNames {
   }
 };
 
-// Names that a thread has asked for lately, found without a lock: a scope in a loop names itself
-// each time.
+// A name that this thread has interned recently, found without a lock: a scope in a loop interns
+// its name in every iteration.
 struct RecentName {
   uint32_t number;
   uint32_t size;
@@ -12686,9 +12866,9 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // the text: its string, and its places in the index
+  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
   if (name.empty()) return 0;
-  // By its address: a name is mostly a literal, or a string that lives long.
+  // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
@@ -12743,7 +12923,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Null where no function is registered.
+// Returns null if no function is registered.
 inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())
@@ -12865,7 +13045,7 @@ OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
     pthread_atfork([] { All().mutex.Lock(); }, [] { All().mutex.Unlock(); },
                    [] {
                      All().mutex.ResetAfterFork();
-                     All().streams = nullptr;  // their threads are the parent's
+                     All().streams = nullptr;  // their threads exist in the parent only
                    });
     return new Registry;
   }();
@@ -12883,7 +13063,7 @@ OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
 }
 
 OPKIT_INLINE void CPUStream::Record(Event& event) {
-  // One that was cancelled before it was recorded still keeps its memory until the stream is
+  // An event that was cancelled before it was recorded still keeps its memory until the stream gets
   // here.
   if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
     Push({{}, event.state(), {}, {}});
@@ -12956,7 +13136,7 @@ OPKIT_INLINE void CPUStream::Serve() {
     Next(items);
     for (Item& item : items) {
       Execute(item, failures);
-      item = {};  // what the closure held is gone before what comes next
+      item = {};  // frees the closure before the next item runs
     }
     items.clear();
   }
@@ -12976,8 +13156,8 @@ OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
 
 OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   if (item.record) {
-    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
-    // completes, so that a thread that has waited finds it freed.
+    // Done for a cancelled event too: only now is the memory no longer in use. Freed before the
+    // event completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
     item.record->Complete(failures.Take(item.issuer));
   } else if (failures.Concerns(item.issuer)) {
@@ -13015,15 +13195,16 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 #endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
 // ---- opkit/engine/pool/impl/latch.ipp
-// How threads sleep until a Latch is at zero: by its address, in a table that is never destroyed.
-// The thread that brings a latch to zero needs only the address from then on, so that a waiter
-// which sees the zero may destroy the latch at once.
+// How threads sleep until a Latch is at zero: in a table that is never destroyed, by the latch's
+// address. The thread that brings a latch to zero needs only the address from then on. So a waiter
+// that sees the zero may destroy the latch at once.
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The sleeping threads of all latches whose addresses have the same hash.
 struct alignas(kCacheLine) LatchBucket {
   Mutex mutex;
   LatchSleeper* first = nullptr;
@@ -13087,19 +13268,21 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
 // ---- opkit/engine/pool/engine_scope.hpp
-// What the threads of a pool do besides their tasks, told to a profile that asks for it.
+// Spans and markers of what a pool's threads do besides their tasks (sleep, wait, steal), for
+// profiles that record them.
 #ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 #define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Returns the current sink if it records what pool threads do, else null.
 inline SpanSink* EngineSink() {
   SpanSink* const sink = CurrentSpanSink();
   return sink && sink->WantsEngine() ? sink : nullptr;
 }
 
-// A span of the thread, for the scope's life.
+// Opens a span of this thread for the scope's life.
 class EngineScope {
  public:
   explicit EngineScope(const char* name)
@@ -13111,7 +13294,7 @@ class EngineScope {
   InvocationScope scope_;
 };
 
-// Something that happens at once.
+// Records an instant marker on this thread.
 inline void MarkEngine(const char* name) {
   if (SpanSink* sink = EngineSink()) [[unlikely]]
     sink->Marked(InternName(name));
@@ -13137,7 +13320,7 @@ namespace detail {
 // Push.
 //
 // Memory orders. Pop lowers `bottom_` and then reads `top_`, Steal reads `top_` and then `bottom_`;
-// each must see the other when both go for the last item, and the pool's parking protocol needs
+// each must see the other when both go for the last item. The pool's parking protocol also needs
 // Push ordered before the pusher's look at the sleepers. Both are store-then-load, so these
 // accesses are seq_cst operations (not fences, which TSan does not model). Slots are relaxed: a
 // thief uses what it read only if its compare-exchange of `top_` succeeds, and then the seq_cst
@@ -13147,7 +13330,7 @@ class WorkDeque {
   static_assert((kCapacity & (kCapacity - 1)) == 0, "the capacity must be a power of two");
 
  public:
-  // Owner only. False when full.
+  // Owner only. Adds an item; returns false if the deque is full.
   bool Push(T* item) {
     const int64_t bottom = bottom_.load(std::memory_order_relaxed);  // only the owner writes it
     // Acquire: the slot about to be reused has been read by the thief that moved `top_` past it.
@@ -13158,10 +13341,10 @@ class WorkDeque {
     return true;
   }
 
-  // Owner only. The newest item, or null.
+  // Owner only. Removes and returns the newest item, or null.
   T* Pop() {
     const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
-    // Relaxed: `top_` only grows, so an old value that already says "empty" is still right.
+    // Relaxed: `top_` only grows, so an old value that already means "empty" is still right.
     if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
     bottom_.store(bottom, std::memory_order_seq_cst);
     int64_t top = top_.load(std::memory_order_seq_cst);
@@ -13179,7 +13362,7 @@ class WorkDeque {
     return item;
   }
 
-  // Any thread. The oldest item, or null when there was none.
+  // Any thread. Removes and returns the oldest item, or null if there was none.
   T* Steal() {
     int64_t top = top_.load(std::memory_order_seq_cst);
     while (top < bottom_.load(std::memory_order_seq_cst)) {
@@ -13191,12 +13374,12 @@ class WorkDeque {
     return nullptr;
   }
 
-  // Any thread; a snapshot.
+  // Any thread. True if the deque was empty a moment ago.
   bool empty() const {
     return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
   }
 
-  // Called in a forked child: forgets the items, which belong to the parent. Relaxed: the child has
+  // Forgets the items, which belong to the parent; called in a forked child. Relaxed: the child has
   // one thread.
   void ResetAfterFork() {
     top_.store(0, std::memory_order_relaxed);
@@ -13226,6 +13409,7 @@ class WorkDeque {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A worker of a pool: its thread and its queue.
 struct alignas(kCacheLine) PoolWorker {
   PoolWorker(ThreadPool* its_pool, int its_index) : pool(its_pool), index(its_index) {}
 
@@ -13334,7 +13518,7 @@ OPKIT_INLINE void ThreadPool::StartFirstWorker() {
         "\", but the system refused it; raise the limit on processes (ulimit -u) or on memory");
 }
 
-// False when all that should run do, or the system refuses.
+// Starts one worker. Returns false if enough workers run, or if the system refuses a thread.
 OPKIT_INLINE bool ThreadPool::StartWorker() {
   detail::MutexLock lock(start_mutex_);
   const int target = worker_target();
@@ -13353,7 +13537,7 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
       return nullptr;
     };
     if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
-    idle_.StartSearching();  // the new thread's first state; it waits for start_mutex_
+    idle_.StartSearching();  // for the new thread, which waits for start_mutex_
     worker->running = true;
     running_.fetch_add(1);
     return true;
@@ -13361,8 +13545,8 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
   return false;
 }
 
-// True when the calling worker was surplus and has left the pool, which may be gone from then on.
-// Its queue stays where others steal from it; the first worker never leaves.
+// Lets the calling worker leave if it is surplus. Returns true if it has left the pool, which may
+// be gone from then on. Its queue stays, and others steal from it; the first worker never leaves.
 OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
   detail::MutexLock lock(start_mutex_);
   if (stopping_ || self.index < worker_target()) return false;
@@ -13375,7 +13559,7 @@ OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
 
 OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   {
-    detail::MutexLock lock(start_mutex_);  // StartWorker has finished with `self`
+    detail::MutexLock lock(start_mutex_);  // waits until StartWorker is done with `self`
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
@@ -13396,7 +13580,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
     }
     if (stopping_) break;
     if (!std::exchange(searching, true)) idle_.StartSearching();
-    // One or a few searchers find a task as fast as all would.
+    // A few searchers find a task as fast as all threads would.
     const bool crowded = idle_.searching() > 1 + worker_target() / 2;
     if (spin.Goes(detail::Ticks(), crowded, spin_times())) {
       detail::CpuRelax();
@@ -13408,7 +13592,8 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   if (searching) StopSearching();
 }
 
-// True when it was woken for a loop. The caller counts as searching, before and after.
+// Puts the worker to sleep; returns true if it was woken for a loop. The worker counts as searching
+// before and after.
 OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
@@ -13453,7 +13638,7 @@ OPKIT_INLINE bool ThreadPool::RunOneTask() {
 }
 
 OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
-  if (!loops_.empty()) {  // loops that have begun end first
+  if (!loops_.empty()) {  // loops that have begun come first
     int wake = 0;
     if (detail::ParallelLoop* loop = loops_.Join(&wake)) {
       if (wake > 0) WakeForLoop(wake);
@@ -13461,8 +13646,8 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     }
   }
   if (self) {
-    // Now and then the oldest task of the shared queue or of the own one comes first, so that a
-    // worker whose tasks keep submitting tasks starves neither.
+    // Now and then the oldest task of the shared queue, or of the worker's own queue, comes first:
+    // a worker whose tasks keep submitting tasks must starve neither.
     const uint32_t turn = ++self->turn % 64;
     PoolTask* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
     if (!task) task = self->deque.Pop();
@@ -13484,7 +13669,7 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
   return {};
 }
 
-// For IdleList's protocol: every load is seq_cst.
+// Every load is seq_cst, for IdleList's protocol.
 OPKIT_INLINE bool ThreadPool::HasWork() const {
   if (!loops_.empty() || !injected_.empty()) return true;
   const int slots = slots_;
@@ -13504,12 +13689,12 @@ OPKIT_INLINE void ThreadPool::Run(Work work) {
 OPKIT_INLINE void ThreadPool::NotifyWork() {
   if (idle_.searching() != 0) return;
   if (idle_.sleeping() != 0 && idle_.WakeForTask()) return;
-  // Relaxed, here and below: a hint, looked into under the mutex.
+  // Relaxed, here and below: a hint, which StartWorker checks under the mutex.
   if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
 }
 
-// Threads that search will find the loop by themselves. Where there are more threads than CPUs, the
-// system places them.
+// Wakes `threads` threads for a loop, less the number of threads that search: those find the loop
+// by themselves. With more threads than CPUs, the system places the woken threads.
 OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
   const bool elsewhere = spin_ticks() != 0;
   for (threads -= idle_.searching(); threads > 0; --threads) {
@@ -13551,7 +13736,8 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
-    // Woken for work it counts as searching, and hands that on if it leaves without taking any.
+    // A thread that was woken for work counts as searching. If it leaves without taking work,
+    // StopSearching wakes another thread for what is left.
     if (helps) searching = !idle_.Delist(sleeper);
     spin.Woke(sleeper.for_loop, detail::Ticks());
   }
@@ -13613,9 +13799,9 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
-// long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
-// here; the rest of others is shared in chunks of equal work.
+// Runs the loop from its start, in pieces that grow fourfold, until one piece lasts long enough to
+// be measured. A loop too short to repay a wake-up ends here; the rest of a longer loop is shared
+// in chunks of equal work.
 template <class RunLoop>
 void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loop) {
   constexpr uint64_t kTellingTicks = 2'000;
@@ -13653,8 +13839,8 @@ inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunctio
 }
 inline constexpr LoopRunner kInPlace{&RunInPlace};
 
-// Runs the loop's chunks in as many calls of one function as there are threads. Each call takes the
-// next chunk that is left, so that a call may begin late, or when the others have ended.
+// Runs the loop's chunks by one call of `work` for each thread. Each call takes the next chunk that
+// is left, so a call may begin late, or after the others have ended.
 inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
                             RangeFunction body) {
   const int64_t chunks = (last - first - 1) / grain + 1;
@@ -13932,17 +14118,17 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
 // ---- opkit/base/algorithm.hpp
-// Searching and stable sorting of lists off the hot paths, light to compile. std::sort and
-// std::stable_sort are compiled again, in some 3 KB, for every type of item and every comparison;
-// the sort behind these is compiled once. The concepts of std::ranges cost a unit some milliseconds
-// for every type that it searches.
+// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
+// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
+// type that it searches.
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a container has a value.
+// True if the container holds the value.
 template <class Container, class T>
 bool Contains(const Container& values, const T& value) {
   for (const auto& one : values)
@@ -13950,11 +14136,12 @@ bool Contains(const Container& values, const T& value) {
   return false;
 }
 
-// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
-// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
+// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
+// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
 std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
 
-// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
+// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
+// twice.
 template <class T, class Before>
 void StableSort(std::vector<T>& items, Before before) {
   std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
@@ -14331,30 +14518,30 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
 #endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
 
 // ---- opkit/base/name_map.hpp
-// NameMap: values by name, in the order of the names. The registries of row 5 and up keep their
-// rows in it: std::map's functions are compiled again for every type of value, its search is
-// compiled once.
+// NameMap: values by name, in alphabetical order. Registries keep their rows in it. The functions
+// of std::map are compiled again for every type of value; the search here is compiled once.
 #ifndef OPKIT_BASE_NAME_MAP_HPP_
 #define OPKIT_BASE_NAME_MAP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Base class of the rows of every NameMap.
 struct NamedRow {
   explicit NamedRow(std::string_view row_name) : name(row_name) {}
   const std::string name;
 };
-// Sorted by name; each row is an object of its own. The functions of all NameMaps.
+// Rows in alphabetical order, each allocated on its own. The functions below serve every NameMap.
 using NamedRows = std::vector<NamedRow*>;
-// The place of the first row whose name is not less.
+// Returns the place of the first row whose name is not less than `name`.
 size_t LowerRow(const NamedRows& rows, std::string_view name);
-// Whether the row at this place, which may be the end, has the name.
+// True if the row at `at` has the name; `at` may be the end.
 inline bool IsRow(const NamedRows& rows, size_t at, std::string_view name) {
   return at < rows.size() && rows[at]->name == name;
 }
-// Null where there is none.
+// Returns null if no row has the name.
 NamedRow* FindRow(const NamedRows& rows, std::string_view name);
-// Makes room for a row: the insertion that follows does not throw.
+// Reserves room for one more row, so that the next InsertRow does not throw.
 void GrowRows(NamedRows& rows);
 void InsertRow(NamedRows& rows, size_t at, NamedRow* row);
 void EraseRow(NamedRows& rows, size_t at);
@@ -14403,11 +14590,11 @@ class NameMap {
   Iterator<const Row> begin() const { return {rows_.data()}; }
   Iterator<const Row> end() const { return {rows_.data() + rows_.size()}; }
 
-  // Null where the name has no value.
+  // Returns null if the name has no value.
   T* Find(std::string_view name) { return ValueOf(detail::FindRow(rows_, name)); }
   const T* Find(std::string_view name) const { return ValueOf(detail::FindRow(rows_, name)); }
   bool Has(std::string_view name) const { return detail::FindRow(rows_, name); }
-  // The name's row; a new one, with a value that is value-initialised, where it has none.
+  // Returns the name's row; adds one with a value-initialised value if there is none.
   Row& RowOf(std::string_view name) {
     const size_t at = detail::LowerRow(rows_, name);
     if (detail::IsRow(rows_, at, name)) return static_cast<Row&>(*rows_[at]);
@@ -14417,15 +14604,15 @@ class NameMap {
     return *row;
   }
   T& operator[](std::string_view name) { return RowOf(name).value; }
-  // False where the name has no value.
+  // Returns false if the name has no value.
   bool Erase(std::string_view name) {
     const size_t at = detail::LowerRow(rows_, name);
     if (!detail::IsRow(rows_, at, name)) return false;
     Drop(at);
     return true;
   }
-  // Erases the rows of which `is_dead(row)` is true, asked once for each row, and returns whether
-  // there were some.
+  // Erases the rows for which `is_dead(row)` is true; returns true if there were any. Calls
+  // `is_dead` once for each row.
   template <class Predicate>
   bool EraseIf(Predicate is_dead) {
     const size_t before = rows_.size();
@@ -14436,7 +14623,7 @@ class NameMap {
         ++at;
     return rows_.size() != before;
   }
-  // In alphabetical order.
+  // Returns the names in alphabetical order.
   std::vector<std::string> Names() const { return detail::NamesOf(rows_); }
 
  private:
@@ -14457,16 +14644,17 @@ class NameMap {
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
 // ---- opkit/base/registration/source_place.hpp
-// SamePlace: whether two registrations stand at one place of the source. Registries ask it, since a
-// header that registers something does so in every unit that includes it.
+// SamePlace: true if two registrations stand at the same place of the source. Registries use it
+// because a header that registers something does so in every unit that includes it.
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The folder and the name of a header, "ops/exp.hpp": all that is the same of it where it is
-// installed and where a library was built with it. Other files are known by their whole path.
+// Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
+// these two parts of the path are the same for an installed header and for the copy that a library
+// was built with.
 OPKIT_COLD inline std::string_view PlaceOfFile(std::string_view file) {
   while (file.substr(0, 2) == "./") file.remove_prefix(2);
   const size_t dot = file.rfind('.');
@@ -15188,22 +15376,23 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 
 #ifndef OPKIT_DEFINITIONS
 // ---- opkit/profile/environment.hpp
-// OPKIT_PROFILE=trace.json in the environment profiles a program that says nothing of it.
+// Profiles a program without a change to its source: OPKIT_PROFILE=trace.json in the environment.
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
 #define OPKIT_PROFILE_ENVIRONMENT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Records from now to the end of the process, or until the program calls Profiler::Start, where the
-// environment's OPKIT_PROFILE names a file; once. The file is one of WriteProfileFile, with the
-// number of the process for each "%p" in its name. Returns whether it does.
+// Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
+// session lasts to the end of the process, or until the program calls Profiler::Start.
+// WriteProfileFile then writes the file, with the process id for each "%p" in its name. Returns
+// true if a session was started, by this call or an earlier one.
 bool ProfileByEnvironment();
 
 }  // namespace detail
 
 #ifdef OPKIT_DEFINITIONS
-// The compiled runtime has one in op/impl/operator_base.ipp.
+// Starts the session before main. The compiled runtime does so in op/impl/operator_base.ipp.
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 
@@ -16245,9 +16434,9 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
 // ---- opkit/device/native_stream.hpp
-// Work on a stream that another image, or the author, has made: each backend with native streams
-// says here how its contexts issue on one. Libraries run their operators on their host's streams by
-// it, and operators that others invoke run on the stream of their caller.
+// Native streams of another image or of the author: each backend with native streams registers how
+// its contexts issue work on a given stream. Libraries use it to run their operators on their
+// host's streams; operators that others invoke use it to run on their caller's stream.
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -16261,7 +16450,7 @@ using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<v
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
 //   &IssueOnNpuStream);
 OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
-// Null where no header of the type's backend was included.
+// Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
 }  // namespace opkit
@@ -17136,27 +17325,28 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 // ---- opkit/core/layout_hooks.hpp
-// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
-// from it: where nothing registers a layout, that code does without the registry.
+// Hooks into the registry of layouts, for code that exchanges layouts with another image. A program
+// that registers no layout does not need the registry.
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// All layouts but the standard one, and the direct converters between two of them.
+// A layout other than the standard one.
 struct RegisteredLayout {
   LayoutId id;
   std::string name;
   bool has_descriptors;
   double ns_per_byte;
 };
+// A direct converter between two such layouts.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
 };
-// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
-// nothing but the standard layout is registered.
+// Functions of core/layout_registry.hpp. The hooks are empty until the registry is used; until then
+// only the standard layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
     kOtherLayout, kLayoutHeader};
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{
@@ -18040,25 +18230,29 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }));
   }
 
+  template <class T>
+  static bool IsAt(const T* place) {
+    return place && IsAligned(place);
+  }
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
   static std::string_view TextOfSpan(const char* name) { return TextOfSize(name, kMostTextBytes); }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
-    if (!scope) return;
+    if (!IsAt(scope)) return;
     new (static_cast<void*>(scope)) InvocationScope(
         InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
-    if (!scope) return;
+    if (!IsAt(scope)) return;
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    if (identity) *identity = ToAbi(CurrentInvocation());
+    if (IsAt(identity)) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    if (scope)
-      new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
-          identity && IsAligned(identity) ? FromAbi(*identity) : CurrentInvocation()));
+    if (IsAt(scope))
+      new (static_cast<void*>(scope)) InvocationScope(
+          InvocationScope::Adopt(IsAt(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -18138,7 +18332,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
   static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
-    if (!scope) return;
+    if (!IsAt(scope)) return;
     const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
     new (static_cast<void*>(scope)) InvocationScope(
         is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
@@ -18201,33 +18395,36 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
 // ---- opkit/core/layout_registry.hpp
-// The layouts of the program besides the standard one: their names, what a tensor takes in them,
-// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
+// The registry of the program's layouts: their names, the sizes of tensors in them, and the
+// conversions between them. Lives in core/ so that both Invoke and plans use it.
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
-// neither strided. Both are on the host. Called by several threads at once.
+// Writes the elements of `from` into the memory of `to`. The two differ in layout or descriptor;
+// they have the same dtype and shape and no strides, and both are on the host. Called by several
+// threads at once.
 using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
 
+// The parameters of RegisterLayout.
 struct LayoutDefinition {
   std::string name;  // "NHWC"
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
-  // of a layout with descriptors, which tell. Called by several threads at once.
+  // Returns the bytes that a tensor of this shape takes; empty: as many as in the standard layout.
+  // A layout with descriptors uses LayoutDescriptor::Bytes instead. Called by several threads at
+  // once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
-  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
+  // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
-  // An estimate of the time of a conversion, for each byte read or written.
+  // The estimated time of a conversion, for each byte read or written.
   double ns_per_byte = 0.25;
 };
 
-// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
-// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
+// Registers a layout and returns its id. Ids differ from run to run, so files store layouts by
+// name. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
 //
 //   LayoutId Nhwc() {
 //     static const LayoutId id = RegisterLayout(
@@ -18235,56 +18432,59 @@ struct LayoutDefinition {
 //     return id;
 //   }
 OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
-// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
-// for a layout that is not registered; kAlreadyExists.
+// Registers a direct conversion, for two layouts between which the way through the standard layout
+// would cost more. Errors: kNotFound for a layout that is not registered; kAlreadyExists.
 OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
                                                double ns_per_byte = 0.25);
 
-// The standard layout is registered, as "standard".
+// True if the id is registered; the standard layout always is, as "standard".
 OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
-// The id of a name. Error (kNotFound) that names the nearest.
+// Returns the id of a name. Error (kNotFound) with the nearest name.
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
-// The name of an id; "layout 7" where it is not registered.
+// Returns the name of an id; "layout 7" if it is not registered.
 OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
+// Returns the bytes of a tensor in the layout. Errors: kNotFound if the layout is not registered;
+// kOutOfRange.
 OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
 
-// The layouts that a conversion leads through, the last of them its target, and an estimate of its
-// time; no steps and 0 where there is nothing to convert.
+// A conversion from one layout to another: the layout after each step, the last being the target,
+// and the estimated time. No steps and 0 ns if there is nothing to convert.
 struct LayoutPath {
   std::vector<Layout> steps;
   double cost_ns = 0;
 };
 
-// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
+// Functions by which libraries exchange layouts with their host: see
+// plugin/load/library_layouts.hpp.
 namespace detail {
 OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
 OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
-// The name, which lasts until the layout is removed; null for the standard layout and for none.
+// Returns the name, valid until the layout is removed; null for the standard layout and for an
+// unregistered id.
 OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
-// Converts by the one direct converter. Error (kNotFound) where there is none.
+// Converts with the direct converter of the two layouts. Error (kNotFound) if there is none.
 OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
-// Forgets a layout with its converters, of which none may run: the number is never given again, the
-// name may be.
+// Removes a layout and its converters, none of which may be running. The id is never used again;
+// the name may be.
 OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
-// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
+// Frees a library's layout registry before the library is unmapped; no call may follow.
 OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
 }  // namespace detail
 
-// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
-// not registered.
+// Returns the cheapest path by the estimates of the converters. Error (kNotFound) if one of the two
+// layouts is not registered.
 OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
                                             const Shape& shape, DType dtype);
 
-// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
+// Returns a tensor with new memory in the given layout. Errors: as for LayoutBytes; kOutOfMemory.
 OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
                                     Device device = {});
-// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
-// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
-// the host cannot reach it.
+// Returns the tensor in the given layout and descriptor, converted by the cheapest path; shares the
+// memory if the two layouts are equal. Errors: kUninitialized; kNotFound; kUnsupported if the host
+// cannot reach the memory.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
-// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
-// also kInvalidArgument where the two differ in dtype or shape.
+// Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same one.
+// Errors: as above; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 }  // namespace opkit
@@ -19629,7 +19829,6 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
   schema.SetOrigin(record->library, record->library_name, record->library_version)
-      .ParsesAttributes()
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);
         if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
@@ -19639,6 +19838,7 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
       .TensorInferenceFunction([record, pass](InferenceContext& context) {
         InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
+  if (!record->Has(OPKIT_OP_CLOSED_ATTRS)) schema.ParsesAttributes();
   if (pass == FunctionPass::kForward)
     schema
         .AllowInplace([record](int input, int output) {
@@ -19826,7 +20026,7 @@ namespace detail {
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
   for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
-  // Runs of `width` numbers are sorted.
+  // Each run of `width` numbers is sorted already.
   for (size_t width = 1; width < count; width *= 2) {
     for (size_t begin = 0; begin < count; begin += 2 * width) {
       const size_t middle = begin + width < count ? begin + width : count;
@@ -20060,6 +20260,9 @@ OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
 }  // namespace detail
 
 OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  if (static_cast<uint64_t>(type) >= detail::AllocatorTable::kSlots)
+    Throw(ErrorCode::kOutOfRange, "a device type has the number ", static_cast<int64_t>(type),
+          "; expected 0 to ", int64_t{detail::AllocatorTable::kSlots} - 1);
   detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
   return true;
 }
@@ -20228,6 +20431,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The layouts and converters of this image. Thread-safe.
 class OPKIT_IMAGE_LOCAL LayoutRegistry {
  public:
   struct Converter {
@@ -20316,7 +20520,7 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     MutexLock lock(mutex_);
     return Name(id);
   }
-  // Lasts until the layout is removed.
+  // Returns a reference that is valid until the layout is removed.
   LayoutDefinition& DefinitionOf(LayoutId id) const {
     MutexLock lock(mutex_);
     return Get(id);
@@ -20344,7 +20548,7 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
     layouts_[id] = nullptr;
   }
-  // Throws where there is no direct converter.
+  // Returns the direct converter. Error (kNotFound) if there is none.
   Converter& ConverterOf(const Layout& from, const Layout& to) const {
     MutexLock lock(mutex_);
     if (Converter* found = Find(from.id, to.id)) return *found;
@@ -20360,16 +20564,17 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     const int64_t to_bytes = LayoutBytes(to, shape, dtype);
     MutexLock lock(mutex_);
     for (const LayoutId id : {from.id, to.id}) Get(id);
-    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
-    // does. The source and the target may be two descriptions of one layout, so the target has a
-    // place of its own.
+    // Bellman-Ford: relaxes every converter until no cost falls, which is cheap for a few layouts.
+    // The source and the target may be one layout with two descriptors, so the target has a place
+    // of its own.
     const size_t target = layouts_.size();
     struct Place {
       double cost = -1;  // not reached yet
       size_t before = 0;
     };
     std::vector<Place> places(layouts_.size() + 1);
-    // Layouts between the two count as dense: no author's function is called under the lock.
+    // Layouts between the two count with their dense size, so that no author's function is called
+    // under the lock.
     const auto bytes_at = [&](size_t at) {
       return at == target ? to_bytes : at == from.id ? from_bytes : dense;
     };
@@ -20488,7 +20693,7 @@ OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
 }
 OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
 OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
-// The function takes one step of a path.
+// Takes one step of a path, and checks that the converter wrote into the given memory.
 OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
   auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
   const Layout layout = to.layout();
@@ -20504,7 +20709,7 @@ OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
     Throw(ErrorCode::kOperatorFailed, what(),
           " gave another tensor back; it is to write to the memory of the one that it is given");
 }
-// The tensor after all steps of a path but the last.
+// Returns the tensor after all steps of a path but the last.
 OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
   Tensor last = tensor;
   for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
@@ -21153,7 +21358,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
 // ---- opkit/op/abi/abi_config.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
 // which each image has numbers of its own.
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
@@ -21192,15 +21397,15 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #endif
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// Serves the layouts and devices of a library's registries to its host.
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Describes the layouts and devices of a library's registries to its host.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Null: the standard layout.
+// Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
                                                              const char* from_layout,
                                                              const opkit_tensor* to,
@@ -21211,6 +21416,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor*
   });
 }
 
+// An opkit_layout for a registered layout.
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
@@ -21241,6 +21447,7 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   opkit_layout abi{};
 };
 
+// An opkit_layout_converter for a registered direct converter.
 struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   explicit ExportedConverter(const LayoutPair& pair) {
     abi.size = sizeof abi;
@@ -21255,6 +21462,7 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   opkit_layout_converter abi{};
 };
 
+// An opkit_device for a registered device type.
 struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   ExportedDevice(DeviceType number, std::string its_name)
       : type(number), name(std::move(its_name)) {
@@ -21329,21 +21537,23 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #endif
 
 // ---- opkit/plugin/export/host_memory.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// HostMemory: the memory of a library's tensors, from its host's allocators. For definitions.
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// HostMemory: takes the memory of a library's tensors from its host's allocators. Included by
+// definitions.
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Memory of this image's tensors, by the allocator that the host has when it is asked for.
+// An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
  public:
   HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
   const char* name() const override { return own_.name(); }
 
-  // Not where the program exports its symbols and the library has its table of allocators.
+  // Replaces this image's allocators. Changes nothing if the program exports its symbols, so that
+  // both images share one table of allocators.
   static void Use() {
     if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
     void *memory = nullptr, *owner = nullptr;
@@ -21393,6 +21603,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   void Free(void* owner, void* memory, int64_t bytes) noexcept {
     owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
   }
+  // Removes the entry of `data` and returns its owner; returns `usual` without an entry.
   void* Forget(const void* data, void* usual) {
     MutexLock lock(mutex_);
     for (auto& one : others_) {
@@ -21408,8 +21619,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 
   const DeviceType type_;
   Allocator& own_;
-  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
-  Mutex mutex_;                        // of the others
+  std::atomic<void*> usual_{nullptr};  // the first owner, which nearly all memory has
+  Mutex mutex_;                        // guards others_
   std::vector<std::pair<void*, void*>> others_;
   std::atomic<int64_t> num_others_{0};
 };
@@ -21421,29 +21632,30 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 #endif
 
 // ---- opkit/plugin/export/host_spans.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// HostSpans: a library's part in the profile that its host records. For definitions.
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// HostSpans: adds the spans of a library to the profile that its host records. Included by
+// definitions.
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Spans of this image in the profile that the host records: those that its operators open in their
-// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+// The span sink of a library. Passes on to the host the spans that the library's operators open
+// during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
 class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  public:
   static void Use() { g_image_span_sink = &g_sink; }
-  // Begins or ends with the host's recording, which it returns.
+  // Installs the sink if the host records, else removes it. True if the host records.
   static bool Follow() {
     static constinit HostSpans spans;
     SpanSink* const wanted =
         OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
-    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    // Relaxed, as in CurrentSpanSink: a thread that sees the sink late records later.
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // The next span of this thread with the operator's name is one that the host has opened already.
+  // Marks the next span of this thread with the operator's name as opened by the host already.
   class Known {
    public:
     explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
@@ -21463,8 +21675,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     auto* const span = new (std::nothrow) Span{t_span};
     if (!span) return Pass();
     t_span = span;
-    // The span gets an identity from the host. Where the two images share the current one, which is
-    // `now`, its parent is that of `now`.
+    // The host gives the span its identity, as a child of the current one. If both images share the
+    // current identity, that is `now`: reset it to the parent first.
     now.id = now.parent;
     try {
       g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
@@ -21490,7 +21702,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  private:
   struct Span {
     Span* outer;
-    int64_t passed = 0;  // open ones inside it that the host does not see
+    int64_t passed = 0;  // open spans inside it that the host does not see
     opkit_scope scope{};
   };
   static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
@@ -21509,7 +21721,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #endif
 
 // ---- opkit/plugin/export/impl/export_operators.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Runs the operators of a library's registries for its host, and describes them.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
@@ -21517,13 +21729,13 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
-// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+// The thread that runs tasks, other than loops, of the library's operators: a second pool would
+// take CPUs from the host's. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the function that the author gave
-  bool described = false;        // to a host that has taken the library and not yet ended it
+  void (*finalize)() = nullptr;  // the author's function
+  bool described = false;        // true from the description to a host until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -21536,7 +21748,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
-  const struct End {  // also where the author's function throws
+  const struct End {  // runs also if the author's function throws
     ~End() {
       delete g_export_threads.pool.exchange(nullptr);
       g_export_threads.described = false;
@@ -21549,7 +21761,8 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
-  // The pool that this thread had before: also the host's, where the two share the variable.
+  // Gives the thread the pool that it had before the operator's run. The host may share this
+  // variable.
   struct OuterPool {
     explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
     OuterPool(const OuterPool&) = delete;
@@ -21566,8 +21779,9 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 
   ThreadPool* const pool_ = t_pool.pool;
 };
-// The host's call that the operator which runs in this thread serves.
+// The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+// Sets t_host_call for its own life.
 class OPKIT_IMAGE_LOCAL HostCallScope {
  public:
   explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
@@ -21579,12 +21793,12 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
-// The library's operator behind one operator of the host's, and the tensors that it reads and
-// writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
-// one is bound to a workspace.
+// The library's operator behind one operator of the host, and the tensors that it reads and writes.
+// A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
+// operator is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  // `config`: null where the host has chosen none.
+  // `config` is null if the host has chosen no configuration.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
       : def_(DefinitionOfAbi(&node)),
         registered_(StrCat("registered at ", kernel.Place())),
@@ -21605,8 +21819,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     outputs_.resize(def_.outputs().size());
   }
 
-  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
-  // operator, on a native one it issues its work.
+  // Runs the operator, at its place in the host's stream if there is one. A CPU stream waits for
+  // the operator; on a native stream the operator issues its work.
   void Run(const opkit_call* call) {
     const Device device = def_.device();
     if (!call->asynchronous) {
@@ -21636,7 +21850,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Outputs get names of their own, but for those that must be an input's.
+  // Gives output o a name of its own, or the name of the input in whose place it must be.
   void NameOutput(const OpSchema& schema, size_t o) {
     std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
@@ -21650,7 +21864,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     while (Contains(def_.inputs(), name)) name += "_out";
   }
 
-  // Whether `tensor` is the view already, so that nothing has to be made.
+  // True if `tensor` is the view already, so that no new tensor is needed.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
     if (layout) [[unlikely]]
       return tensor.raw_data() == view.data && tensor.storage() &&
@@ -21710,7 +21924,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       RethrowForHost(error);
     }
   }
-  // Without the lines about this operator, of which the host has its own.
+  // Throws the error without the lines about this operator, which the host adds itself.
   [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
     Error told(error.code(), error.message());
     for (const std::string& line : error.context()) {
@@ -21720,7 +21934,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     throw told;
   }
 
-  // Copies a result that does not lie in the host's memory there.
+  // Copies a result that does not lie in the host's memory to that memory.
   void Deliver(const opkit_call* call, size_t o) {
     opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
     const bool is_open = view.dtype == OPKIT_UNDEFINED;
@@ -21760,8 +21974,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           " for it; correct the schema's TensorInferenceFunction, or write one");
   }
 
-  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
-  // the host's call points to.
+  // A run that the host's stream starts later: a call of its own, with copies of the data that the
+  // host's call points to.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -21798,13 +22012,13 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   OperatorDef def_;
   const std::string registered_;
-  std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
-  BoundOperator bound_;             // or
+  std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
+  BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // of the direct call
+  std::vector<Tensor> inputs_, outputs_;  // for call_
 };
 
-// Frees the registries where the image is unmapped, and not at the program's end.
+// Frees the registries when the library is unmapped, but not at the program's end.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
@@ -21815,8 +22029,8 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
-// are their `author`.
+// Functions of an opkit_op whose `author` is a schema, and of opkit_kernels whose `author` is a
+// kernel of the registry.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -21934,7 +22148,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
          {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
-  // Wrong shapes are for infer_shape to report.
+  // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
   static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                                 opkit_value* outputs) {
     return GuardedCall([&] {
@@ -21989,8 +22203,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       }
     });
   }
-  // The largest scratch among the first configurations that the device's kernels propose in
-  // standard layouts: the host does not say which of them it asks for.
+  // Computes the largest scratch of the device's kernels, each by its first proposed configuration
+  // in standard layouts: the host does not name the kernel that it will run.
   OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                               const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
@@ -22033,20 +22247,20 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema,
     SchemaFunctions::FillIn(device.abi, *kernel);
   }
 }
-// A record of an operator of the registries: the library's second way to describe one.
+// Returns a record of a registered operator, like those of REGISTER_OP.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   FunctionRecord record(new FunctionOpRecord);
   record->name = schema.name();
   record->doc = schema.doc();
   record->file = schema.file();
   record->line = schema.line();
-  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
+  // OPKIT_OP_EFFECTS protects the node from hosts that do not know OPKIT_OP_KEEPS_STATE.
   const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
-  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
+  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes outputs that inference leaves open
                   (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
                   (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
-                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : OPKIT_OP_CLOSED_ATTRS);
   SchemaFunctions::FillIn(record->abi, schema);
   if (g_read_gradient)
     g_read_gradient(*record);
@@ -22055,7 +22269,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
-  // The in-place pairs of the first values: a schema answers for any pair by a function.
+  // Adds the in-place pairs of the first values: a schema decides each pair by a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -22066,7 +22280,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
-// What the library says of a backend of its kernels.
+// Describes a backend of the library's kernels to the host: its rank and availability.
 struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
   explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
     abi.size = sizeof abi;
@@ -22146,15 +22360,15 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 
 // ---- opkit/plugin/export/impl/export_gradients.ipp
 #if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
-// Serves the gradient makers of a library's registries to its host.
+// Lets the host call the gradient makers of a library's registries.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The library's gradient maker gives new values names of its own; the host then gives each its
-// name.
+// Calls the library's gradient maker, which gives new values names of its own. The host's new_name
+// then replaces each of them.
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {
@@ -22227,7 +22441,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #endif
 
 // ---- opkit/op/abi/impl/abi_config.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // opkit_config, once in each direction.
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_

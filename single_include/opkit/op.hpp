@@ -90,8 +90,8 @@
 #endif  // OPKIT_MACROS_HPP_
 
 // ---- opkit/version.hpp
-// Version of the toolkit and the inline namespace made of it, so that objects compiled against two
-// versions link as strangers instead of mixing layouts. Every header opens
+// The toolkit's version, and the inline namespace made of it: objects compiled against two versions
+// share no symbol, so their layouts never mix. Every header opens
 // `namespace opkit::inline OPKIT_ABI {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
@@ -112,11 +112,14 @@
 #endif  // OPKIT_VERSION_HPP_
 
 // ---- opkit/config.hpp
-// The toolkit's switches, and the abilities of the compiler in use under the toolkit's own names.
-// Row 0: includes nothing but the version.
+// Configuration macros of the toolkit, and its own names for compiler attributes. The lowest
+// header: it includes only the version (row 0).
 #ifndef OPKIT_CONFIG_HPP_
 #define OPKIT_CONFIG_HPP_
 
+#if defined(__clang__) ? __clang_major__ < 16 : defined(__GNUC__) && __GNUC__ < 12
+#error "opkit needs a newer compiler: g++ 12 or clang 16 and up"
+#endif
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
 #endif
@@ -128,10 +131,10 @@
 #endif
 
 // The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
-// OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
-// impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
-// defines OPKIT_IMPLEMENTATION before it includes the widest umbrella that the program uses, such
-// as opkit/all.hpp.
+// OPKIT_COMPILED, headers hold only declarations, templates and hot functions. The other
+// definitions stand in impl/*.ipp and are compiled once: by src/*.cpp, or by one unit of the
+// program that defines OPKIT_IMPLEMENTATION. That unit includes the widest umbrella that the
+// program uses, such as opkit/all.hpp.
 #if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
 #define OPKIT_COMPILED
 #endif
@@ -140,15 +143,16 @@
 #else
 #define OPKIT_INLINE inline
 #endif
-// A header ends with `#ifdef OPKIT_DEFINITIONS`, `#include` of its .ipp.
+// A header with an .ipp ends with `#ifdef OPKIT_DEFINITIONS` and the `#include` of that .ipp.
 #if !defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
 #define OPKIT_DEFINITIONS
 #endif
 
-// Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
-// lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
+// Marks a lambda that ParallelFor runs on the device. It is `__device__` alone under nvcc: a
+// `__host__ __device__` lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled
+// in .cc files.
 #ifdef __CUDACC__
-#define OPKIT_DEVICE_COMPILER  // one that compiles kernels of a device
+#define OPKIT_DEVICE_COMPILER  // the compiler also compiles device kernels
 #define OPKIT_DEVICE __device__
 #define OPKIT_HOST_DEVICE __host__ __device__
 #else
@@ -157,28 +161,30 @@
 #endif
 
 #ifdef __CUDA_ARCH__
-#define OPKIT_DEVICE_PASS  // this pass of the device compiler makes the device's code
+#define OPKIT_DEVICE_PASS  // this pass generates device code
 #endif
 
-// Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.
+// Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
+// Exception types need it, so that another shared object can catch them.
 #define OPKIT_EXPORT __attribute__((visibility("default")))
 
-// One in each program or shared library, whatever a dynamic linker would make of it.
+// Gives each program and each shared library its own copy: the dynamic linker cannot merge hidden
+// symbols.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
-// Keeps one copy of a body that many places would take in.
+// Keeps one copy of a function that the compiler would inline at many places.
 #define OPKIT_NOINLINE __attribute__((noinline))
 
-// Keeps error paths out of the way of the caller's instructions.
+// Marks error paths, so that the compiler places them apart from the caller's hot instructions.
 #define OPKIT_COLD __attribute__((cold))
 
 #define OPKIT_CONCAT_(a, b) a##b
 #define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
 #define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
-// Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
-// sentence of one is printed in a function, the name of the other in a class. nvcc takes neither in
-// an unnamed namespace.
+// First line of a `macro` that belongs at namespace scope; elsewhere a compile error. In a function
+// the static_assert prints its sentence, in a class the extern declaration shows its name. Has no
+// effect under nvcc, which accepts neither declaration in an unnamed namespace.
 #ifdef OPKIT_DEVICE_COMPILER
 #define OPKIT_AT_NAMESPACE_SCOPE(macro) static_assert(true)
 #else
@@ -192,10 +198,10 @@
 #endif  // OPKIT_CONFIG_HPP_
 
 // ---- opkit/base/strings.hpp
-// StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
-// goes through it, so numbers look the same everywhere. A message is built at hundreds of places
-// with as many combinations of types, and each is an instantiation: so a call makes an array of
-// parts, two words each, and hands it to one function that is not a template.
+// StrCat: builds messages by concatenation, without <sstream>. All text for users goes through it,
+// so numbers look the same everywhere. Messages are built at hundreds of places with as many
+// combinations of types, and each would be an instantiation. A call therefore makes an array of
+// parts, two words each, for one function that is not a template.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -205,8 +211,8 @@ namespace detail {
 
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
-// these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
-// reports nothing builds no strings, and one that does is a few stores.
+// these (`[1, 2]`). Use it as a parameter type only: it refers to the object that it was made from.
+// A call that reports nothing builds no string; a call that reports costs a few stores.
 class Text {
  public:
   constexpr Text() : Text("") {}
@@ -222,8 +228,8 @@ class Text {
   Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
   Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
   Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
-  // Asks for a class or enumeration by the compiler's own traits first: no literal instantiates
-  // anything.
+  // Tests for a class or enumeration with the compiler's built-in traits first, so that a literal
+  // instantiates nothing.
   template <class T>
     requires((__is_class(T) || __is_enum(T)) &&
              requires(const T& value) { std::string_view(ToString(value)); })
@@ -272,13 +278,13 @@ OPKIT_COLD std::string Join(std::initializer_list<Text> parts);
 
 }  // namespace detail
 
-// Concatenates the parts: whatever a detail::Text is made from.
+// Concatenates the parts; each has a type that detail::Text accepts.
 template <class... Parts>
 OPKIT_COLD std::string StrCat(const Parts&... parts) {
   return detail::Join({parts...});
 }
 
-// std::cout << shape: whatever has a ToString is printed by it.
+// Prints any type that has a ToString: std::cout << shape.
 template <class Char, class Traits, class T>
   requires((std::is_class_v<T> || std::is_enum_v<T>) &&
            !std::is_convertible_v<const T&, std::string_view> &&
@@ -293,9 +299,9 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 #endif  // OPKIT_BASE_STRINGS_HPP_
 
 // ---- opkit/base/error.hpp
-// opkit::Error, the one exception of the toolkit: a code to branch on, a message that says what was
-// expected, what was found and how to mend it, and context lines added on the way up. Input that a
-// user can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+// opkit::Error, the one exception of the toolkit: a code to branch on, a message with what was
+// expected, what was found and how to fix it, and context lines that callers add. Input that a user
+// can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
@@ -303,7 +309,7 @@ namespace opkit::inline OPKIT_ABI {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
-  kTypeMismatch,        // a value of another type or dtype than asked for
+  kTypeMismatch,        // a type or dtype other than the requested one
   kNotFound,            // no such operator, blob, backend, argument, file
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
@@ -318,9 +324,9 @@ enum class ErrorCode {
 
 const char* ToString(ErrorCode code);
 
-// `what()` is the message followed by one indented line for each context. Copies are independent;
-// AddContext is not thread-safe: an Error that an event holds is shared by all threads that wait
-// for it.
+// `what()` is the message followed by one indented line for each context. Copies are independent.
+// AddContext is not thread-safe: add lines to a copy of an Error that an event holds, because all
+// threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
@@ -329,26 +335,28 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
-  // Lines of context that were left out of a long list: the first lines, which are nearest to what
-  // failed, and the last are kept, and between them one that says how many are not.
+  // Returns how many lines were left out of a long context. The first lines, which are nearest to
+  // the failure, and the last are kept; a line between them gives this number.
   int lines_left_out() const noexcept { return left_out_; }
-  // The exception this error was made of when that was not an Error itself; null otherwise.
+  // Returns the exception that this error was made from if that was not an Error; null otherwise.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
-  // Address of the object the error is about (a Tensor), for a caller who knows its name.
+  // Returns the address of the object that the error is about (a Tensor), for a caller who knows
+  // its name.
   const void* subject() const noexcept { return subject_; }
 
   Error& AddContext(std::string line);
-  // Held where others read it: it must not change any more. Copies are not.
+  // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
   void SetShared() const noexcept { shared_.Set(); }
 
  private:
+  // A flag that copies do not inherit.
   struct SharedFlag {
     SharedFlag() = default;
     SharedFlag(const SharedFlag&) {}
     SharedFlag& operator=(const SharedFlag&) { return *this; }
-    // Relaxed: set by the thread that shares it, before the others can see it.
+    // Relaxed: the thread that shares the object sets the flag before other threads can see it.
     bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
     void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
     mutable bool value = false;
@@ -374,18 +382,18 @@ template <class Part, class... Parts>
   detail::ThrowJoined(code, {part, parts...});
 }
 
-// In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
-// of that its message.
+// Returns the current exception as an Error; call it in a catch block. An exception of another type
+// becomes the Error's cause(), and its what() the message.
 OPKIT_COLD Error CurrentError();
 
 namespace detail {
 
-// In a catch block: throws the same Error with one more line of context. Another exception becomes
-// an Error; of an Error that others hold a copy gets the line (a class derived from Error would be
-// cut by copying, and goes on as it is).
+// Throws the current exception again with one more line of context; call it in a catch block. An
+// exception of another type becomes an Error. Adds the line to a copy if the Error is shared. A
+// shared Error of a derived class is thrown without the line, because a copy would cut it.
 [[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
 
-// call(), with the line context() in whatever it throws.
+// Returns call(), and adds the line context() to an exception that it throws.
 template <class F, class Context>
 decltype(auto) InContext(F&& call, Context&& context) {
   try {
@@ -400,7 +408,8 @@ decltype(auto) InContext(F&& call, Context&& context) {
 
 }  // namespace opkit
 
-// For operator authors: throws Error(kInvalidArgument) with the condition's text and the parts.
+// Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
+// false. For operator authors.
 #define OPKIT_ENFORCE(condition, ...)                                        \
   do {                                                                       \
     if (!(condition)) [[unlikely]]                                           \
@@ -408,7 +417,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
                      "expected " #condition __VA_OPT__(": ", ) __VA_ARGS__); \
   } while (0)
 
-// An invariant of the toolkit itself; compiled out with NDEBUG.
+// Aborts if the condition, an invariant of the toolkit itself, is false. Compiled out with NDEBUG.
 #ifdef NDEBUG
 #define OPKIT_ASSERT(condition) static_cast<void>(0)
 #else
@@ -421,15 +430,16 @@ decltype(auto) InContext(F&& call, Context&& context) {
 
 // ---- opkit/base/function_ref.hpp
 // FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
-// parameters that are called before the callee returns (loop bodies, visitors); what outlives the
-// call is held by a UniqueFunction.
+// parameters that are called before the callee returns (loop bodies, visitors). A UniqueFunction
+// holds a callable that outlives the call.
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An expression rather than std::is_invocable_r: asked of every lambda against every overload.
+// True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
+// because it is evaluated for every lambda and every overload.
 template <class F, class R, class... Args>
 concept CallableAs = requires(F& f, Args... args) {
   f(std::forward<Args>(args)...);
@@ -495,7 +505,7 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// Bytes that hold a callable, or a pointer to one, whatever its signature is.
+// Holds a callable, or a pointer to a callable on the heap, of any signature.
 class FunctionStorage {
  public:
   static constexpr size_t kInlineBytes = 48;
@@ -513,7 +523,7 @@ class FunctionStorage {
 
   alignas(std::max_align_t) unsigned char bytes[kInlineBytes];
   void (*call)() = nullptr;
-  void (*manage)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+  void (*manage)(void*, void*) noexcept = nullptr;  // null: the bytes are trivially copyable
 
  private:
   void TakeFrom(FunctionStorage& other) noexcept {
@@ -522,8 +532,7 @@ class FunctionStorage {
     if (manage) {
       manage(other.bytes, bytes);
     } else if (call) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
-// many.
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than counting them.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -546,12 +555,13 @@ class FunctionStorage {
 template <class Signature>
 class UniqueFunction;
 
+// A move-only owner of a callable. Calling an empty one is not allowed.
 template <class R, class... Args>
 class UniqueFunction<R(Args...)> {
  public:
   static constexpr size_t kInlineBytes = detail::FunctionStorage::kInlineBytes;
 
-  // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
+  // True if F is stored inside. Otherwise construction allocates once; moves never allocate.
   template <class F>
   static constexpr bool kFitsInline =
       sizeof(F) <= kInlineBytes &&
@@ -596,7 +606,7 @@ class UniqueFunction<R(Args...)> {
     return static_cast<R>((**std::launder(static_cast<F**>(storage)))(std::forward<Args>(args)...));
   }
 
-  // Moves what `from` holds into `to` when there is one, and ends it in `from`.
+  // Moves the callable in `from` to `to`, unless `to` is null, and destroys the one in `from`.
   template <class F>
   static void ManageInline(void* from, void* to) noexcept {
     F* f = std::launder(static_cast<F*>(from));
@@ -620,31 +630,31 @@ class UniqueFunction<R(Args...)> {
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
 // ---- opkit/abi/opkit_abi.h
-/* opkit_abi.h: all that crosses between a host program and a library of operators. C99.
+/* opkit_abi.h: everything that crosses between a host program and a library of operators. C99.
  *
- * A library exports one function, opkit_library_entry. It is given the host's table of functions
- * and returns a description of the library: its operators, and for each the functions that infer
- * and compute. Authors in C++ include opkit/op.hpp, which fills all of this in;
- * examples/library/plain_c.c is a library in C.
+ * A library exports one function, opkit_library_entry. Its argument is the host's table of
+ * functions. It returns a description of the library: its operators, and for each of them the
+ * functions that infer and compute. Authors in C++ include opkit/op.hpp, which fills all of this
+ * in; examples/library/plain_c.c is a library in C.
  *
- * The rules that keep libraries and hosts of different versions working together:
- * 1. Every struct begins with `size`, the sizeof that its maker compiled with, and `extension`,
- *    null but for private agreements. A reader asks OPKIT_ABI_HAS(p, member) before it reads a
- *    member that was not there in version 1.0.
- * 2. Members never change their place, type or meaning and are never removed. New ones go at the
- *    end of their struct, and OPKIT_ABI_MINOR grows by one. What cannot be done so is a new major
- *    version, which older libraries are refused by. A host does not look at flags it does not know.
+ * These rules keep libraries and hosts of different versions working together:
+ * 1. Every struct begins with `size`, its sizeof when its maker was compiled, and `extension`, null
+ *    except by private agreement. A reader checks OPKIT_ABI_HAS(p, member) before it reads a member
+ *    that version 1.0 did not have.
+ * 2. Members never change their place, type or meaning and are never removed. New members go at the
+ *    end of their struct, and OPKIT_ABI_MINOR grows by one. Any other change needs a new major
+ *    version, whose hosts refuse older libraries. A host ignores flags that it does not know.
  *    opkit_scope and opkit_invocation have no size and never change.
- * 3. Arrays of structs are read with the stride that their first element's `size` says
- *    (opkit_tensor_at, opkit_value_at), or are arrays of pointers.
- * 4. A null function pointer is something its side does not offer. A status that one does not know
- *    is a failure.
- * 5. No memory changes hands: who allocates frees. Strings are UTF-8, end with a zero and, like all
- *    that is passed to a call, last until the call returns; what describes a library lasts until it
- *    is unloaded.
- * 6. Nothing is thrown and no longjmp passes through a call in either direction.
- * 7. Any function may be called from several threads at once, for different instances; one
- *    instance is run by one thread at a time.
+ * 3. An array of structs is read with its first element's `size` as the stride (opkit_tensor_at,
+ *    opkit_value_at), or is an array of pointers.
+ * 4. A null function pointer is a function that its side does not offer. A status that the reader
+ *    does not know is a failure.
+ * 5. Memory does not change its owner: the side that allocates also frees. Strings are UTF-8 and
+ *    end with a zero. Everything that is passed to a call lasts until the call returns; the
+ *    description of a library lasts until the library is unloaded.
+ * 6. No exception and no longjmp passes through a call in either direction.
+ * 7. Several threads may call a function at once, for different instances; one thread at a time
+ *    runs an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -656,11 +666,11 @@ extern "C" {
 #define OPKIT_ABI_MAJOR 1
 #define OPKIT_ABI_MINOR 4
 
-/* Whether the struct that p points to is long enough to have the member. */
+/* True if the struct at p is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
   ((p)->size >= (uint64_t)((const char*)(&(p)->member + 1) - (const char*)(p)))
 
-/* What a function answers. After a failure the text given to host->set_error explains it. */
+/* The result of a function. The text given to host->set_error explains a failure. */
 typedef int32_t opkit_status;
 enum {
   OPKIT_OK = 0,
@@ -701,33 +711,33 @@ enum {
 /* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
 enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 
-/* How a result is to be stored. */
+/* How an output is stored. */
 enum {
-  OPKIT_REQ_NONE = 0,    /* nobody wants it: there is no memory */
-  OPKIT_REQ_WRITE = 1,   /* */
-  OPKIT_REQ_INPLACE = 2, /* the memory is that of an input, which the operator allows */
-  OPKIT_REQ_ADD = 3      /* onto what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+  OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
+  OPKIT_REQ_WRITE = 1,   /* over what is there */
+  OPKIT_REQ_INPLACE = 2, /* in the memory of an input, as the operator allows */
+  OPKIT_REQ_ADD = 3      /* added to what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
 };
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A tensor: a view. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+/* A view of a tensor. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
-  void* data; /* the first element; in the memory of the device */
+  void* data; /* the first element, in the memory of the device */
   const int64_t* shape;
   const int64_t* strides; /* in elements, one for each extent */
   int32_t rank;
   int32_t dtype;
   int32_t device_type;
   int32_t device_index;
-  int32_t req;      /* of an output */
+  int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
+  const void* host; /* the host's own: pass it on with the tensor, or a part of it, to invoke */
 } opkit_tensor;
 
-/* The type of an attribute. A list's number is its element's plus five. */
+/* The type of an attribute. The number of a list is its element's plus five. */
 enum {
   OPKIT_ATTR_INT = 0,
   OPKIT_ATTR_FLOAT = 1,
@@ -741,8 +751,8 @@ enum {
   OPKIT_ATTR_TENSORS = 9
 };
 
-/* A named attribute. Of the four arrays the one of its type has `count` elements (one for a single
- * value) and the others are null. */
+/* A named attribute. The array of its type has `count` elements (one for a single value); the other
+ * three arrays are null. */
 typedef struct opkit_attr {
   uint64_t size;
   const void* extension;
@@ -760,11 +770,11 @@ typedef struct opkit_attr {
 
 typedef struct opkit_node opkit_node;
 
-/* A graph that a node carries as an attribute: nodes in an order that respects their values. */
+/* A graph that a node carries as an attribute. Nodes come after those whose values they read. */
 typedef struct opkit_graph {
   uint64_t size;
   const void* extension;
-  const char* name; /* of the attribute */
+  const char* name; /* the attribute's name */
   uint64_t num_inputs;
   const char* const* inputs;
   uint64_t num_outputs;
@@ -774,7 +784,7 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
-  /* Since 1.3. What is known of the values that are named, read with opkit_value_at; none where the
+  /* Since 1.3. What is known of named values, read with opkit_value_at; num_values is 0 if the
    * graph was not inferred. */
   uint64_t num_values;
   const char* const* value_names;
@@ -786,19 +796,19 @@ struct opkit_node {
   uint64_t size;
   const void* extension;
   const char* op;
-  const char* name; /* empty where it has none */
+  const char* name; /* empty without a name */
   int32_t device_type;
   int32_t device_index;
   uint64_t num_inputs;
-  const char* const* inputs; /* names of values; empty for one that is left out */
+  const char* const* inputs; /* names of values; empty for an input that is left out */
   uint64_t num_outputs;
   const char* const* outputs;
   uint64_t num_attrs;
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
-  /* Since 1.3. Names of nodes that must run before it though it reads none of their outputs; the
-   * backend that it asks for, empty for none; whether it computes a gradient. */
+  /* Since 1.3. Nodes that must run before this one, although it reads none of their outputs; the
+   * backend that it requests, empty for none; nonzero if it computes a gradient. */
   uint64_t num_control_inputs;
   const char* const* control_inputs;
   const char* backend;
@@ -806,7 +816,7 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* What is known of an input or output before it is computed; inference fills in what it can say. */
+/* What is known of an input or output before it is computed. Inference adds what it can. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
@@ -815,15 +825,15 @@ typedef struct opkit_value {
   int32_t dtype;   /* -1: unknown */
   int32_t rank;    /* -1: unknown */
   int32_t reserved;
-  /* -1: unknown; less: a symbol, the same number for the same one */
+  /* -1: unknown; below -1: a symbol, and equal numbers are the same symbol */
   int64_t dims[OPKIT_MAX_RANK];
-  const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
-  const char* layout; /* since 1.3: of an input, where a kernel proposes; null: the standard one */
+  const opkit_tensor* constant; /* the elements of an input if they are known, else null */
+  const char* layout;           /* since 1.3: of an input, when a kernel proposes; null: standard */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
 
-/* Memory of 0 bytes. */
+/* The address of scratch of 0 bytes. */
 #define OPKIT_NO_BYTES ((void*)64)
 
 /* One run of an operator. Tensors are read with opkit_input and opkit_output. */
@@ -837,31 +847,30 @@ typedef struct opkit_call {
   const opkit_tensor* inputs;
   uint64_t num_outputs;
   const opkit_tensor* outputs;
-  /* What scratch_bytes asked for, undefined at the start: OPKIT_NO_BYTES for 0 bytes; null where
-   * the operator has no scratch_bytes. */
+  /* Scratch of the size that scratch_bytes, or the chosen opkit_config, requests; undefined at the
+   * start. OPKIT_NO_BYTES for 0 bytes; null without scratch_bytes and without propose. */
   void* scratch;
   int64_t scratch_bytes;
-  void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
+  void* stream; /* a cudaStream_t if the device is CUDA: issue the work there */
   int32_t device_type;
   int32_t device_index;
-  int32_t asynchronous; /* not 0: what is issued now runs later, at its place in the stream */
+  int32_t asynchronous; /* nonzero: work issued now runs later, at its place in the stream */
   int32_t reserved;
-  uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
+  uint64_t random_seed; /* for this run, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
-  /* Since 1.3. The names of the layouts that inputs and outputs are in, whose strides then say
-   * nothing; null for one that lies as its strides say, and an array that is null where all do.
-   * Only for kernels whose configuration asks for it. */
+  /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
+   * name or array: as strides say. Only for kernels whose configuration requests layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
 
-/* What remembers that an operator is not finished: see opkit_host.defer. */
+/* A handle of a run that ends after its function has returned: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
-/* Since 1.2. An operator that runs beside its caller: see opkit_host.invoke_async. */
+/* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
-/* Room for the host, on the caller's stack. */
+/* Storage for the host, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
@@ -870,101 +879,101 @@ typedef struct opkit_scope {
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
-  uint64_t kind; /* in its low 8 bits; the others are the host's: hand them on as they are */
+  uint64_t kind; /* in the low 8 bits; the other bits are the host's: keep them unchanged */
 } opkit_invocation;
 
-/* What the host offers. `call` is the one that forward or backward was given. */
+/* The functions of the host. `call` is the argument of forward or backward. */
 struct opkit_host {
   uint64_t size;
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* version; /* of the host's toolkit */
+  const char* version; /* of the toolkit that the host was compiled with */
 
-  /* Explains the failure that this thread is about to return; add_error adds to what is there. The
+  /* Explains the failure that this thread is about to return; add_error appends to the text. The
    * text is copied. */
   void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
   void (*add_error)(const char* text, uint64_t text_size);
-  /* Why a function of this table has failed last in this thread. */
+  /* Returns why the last failed function of this table failed in this thread. */
   const char* (*failure_text)(void);
 
-  /* `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the run has
-   * ended. Null for 0 bytes. From any thread of the call. */
+  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes, null for 0 bytes; freed
+   * when the run has ended. May be called in any thread of the call. */
   opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
-  /* A dense tensor in such memory, written to *tensor. */
+  /* Allocates a dense tensor in the same way, written to *tensor. */
   opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
                             const int64_t* shape, opkit_tensor* tensor);
-  /* body(context, begin, end) for ranges that make up [0, n), on the host's threads and this one;
-   * `grain` indices make a range, 0 lets the host measure. Returns when all have run; where one
-   * fails, the others are skipped as far as they have not begun, and its status is the answer. Now,
-   * also on a CPU stream: issue it by launch. */
+  /* Calls body(context, begin, end) for ranges that make up [0, n), on the host's threads and this
+   * one. A range has `grain` indices; with 0 the host measures. Returns when all ranges have run.
+   * After a failure, ranges that have not begun are skipped, and its status is returned. Runs at
+   * once, also on a CPU stream: call it inside launch to run it in the stream. */
   opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
                                opkit_status (*body)(void* context, int64_t begin, int64_t end),
                                void* context);
-  /* work(context) at its place in the stream, and then drop(context); without a stream both now.
-   * drop is called also where work is not, and where launch fails. */
+  /* Calls work(context) at its place in the stream, and then drop(context); without a stream, both
+   * at once. Calls drop also if work is never called, and if launch fails. */
   opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
                          void (*drop)(void* context), void* context);
-  /* Another operator of the host on these tensors, writing into the outputs given; at its place in
-   * the stream where there is one. Kept ready from run to run. One thread of a call at a time. */
+  /* Runs another operator of the host on these tensors and writes into the outputs given; at its
+   * place in the stream, if there is one. The host keeps the operator ready from run to run. One
+   * thread of a call at a time. */
   opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
                          const opkit_tensor* inputs, uint64_t num_outputs,
                          const opkit_tensor* outputs, uint64_t num_attrs,
                          const opkit_attr* const* attrs);
   void (*log)(const opkit_call* call, int32_t level, const char* text);
 
-  /* A named part of the operator's own code, in this thread: begin and end nest. */
+  /* Begins a named part of the operator's own code in this thread; scope_end ends it. */
   void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
   void (*scope_end)(opkit_scope* scope);
-  /* The identity that work in this thread has now, and going on with it in a thread of one's own.
-   */
+  /* Writes the identity of this thread's work; adopt continues it in another, until scope_end. */
   void (*invocation)(opkit_invocation* identity);
-  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope); /* until scope_end */
+  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope);
 
-  /* For operators with OPKIT_OP_ASYNC: forward may return OPKIT_OK before its outputs are there.
-   * Whoever ends the work then calls complete, once, from any thread; tensors and memory of the
+  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
+   * When the work ends, complete must be called once, from any thread. Tensors and memory of the
    * call last until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
-  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS: the memory of an output that has the
-   * dtype OPKIT_UNDEFINED and is wanted (OPKIT_REQ_WRITE), of the shape that the data has decided,
-   * before forward returns. Written to *tensor, and where the call has its output. */
+  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS, before forward returns: allocates an
+   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in the shape that the data has
+   * decided. Writes the tensor to *tensor and to the output of the call. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke
-   * only issues work on a stream, so does this. What is written to *pending lasts as long as the
-   * call. */
+  /* Since 1.2. Does as invoke, but on the host's threads, while the caller goes on. If invoke only
+   * issues work on a stream, so does this. *pending lasts as long as the call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
                                const opkit_attr* const* attrs, opkit_pending** pending);
-  /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
-   * host waits for, and its failure is the function's. */
+  /* Waits until the operator has ended, and returns its status. When the operator's function has
+   * returned, the host waits for the others; their failure is the failure of the function. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 
-  /* Since 1.3. Runs a graph of the call's node, or a part of one, in the host: for what an operator
-   * has taken and cannot do itself. Inputs and outputs by position, results into the tensors given,
-   * which are dense; on the CPU, and at its place in a stream of the CPU's. The graph, which lasts
-   * as long as the operator, is made ready once. One thread of a call at a time. */
+  /* Since 1.3. Runs a graph of the call's node, or a part of it, in the host: for nodes that an
+   * operator has taken but cannot run itself. Inputs and outputs are given by position; results go
+   * into the tensors given, which are dense. Only on the CPU; in a CPU stream at its place. The
+   * host prepares the graph once, so the graph must last as long as the operator. One thread of a
+   * call at a time. */
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
 
-  /* Since 1.4. From any thread, also outside of a call. */
-  /* Whether the program has an operator of this name, 1 or 0. */
+  /* Since 1.4. These functions may be called in any thread, also outside of a call. */
+  /* Returns 1 if the program has an operator of this name, else 0. */
   int32_t (*has_operator)(const char* op);
-  /* Fills in what the program's operator says of the node's values, as infer_type and infer_shape
-   * of an opkit_op do; OPKIT_NOT_FOUND where it has none. */
+  /* Adds what the program's operator infers of the node's values, as infer_type and infer_shape of
+   * an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
   opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
-  /* `bytes`, which are not 0, of a device's memory, aligned to 64, by the allocator that the
-   * program has at the moment: *owner, which deallocate gets back. */
+  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the allocator
+   * that the program has at the moment. *owner is the argument for deallocate. */
   opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
                            void** owner);
   void (*deallocate)(void* owner, void* memory, int64_t bytes);
-  /* Whether the program records a profile, 1 or 0; and a span of it in this thread, until
-   * scope_end, of a kind as in the low 8 bits of opkit_invocation.kind. `node` may be null. */
+  /* Returns 1 if the program records a profile, else 0. span_begin begins a span of it in this
+   * thread, of a kind as in opkit_invocation.kind; scope_end ends it. `node` may be null. */
   int32_t (*is_profiling)(void);
   void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
@@ -973,16 +982,15 @@ struct opkit_host {
 typedef struct opkit_config {
   uint64_t size;
   const void* extension;
-  /* The name of the layout of each input and output of the node, null for the standard one; the
-   * array is null where all are. */
+  /* Layouts of the node's inputs and outputs, null for the standard one, or for all of them. */
   const char* const* input_layouts;
   const char* const* output_layouts;
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
-  int64_t scratch_bytes;  /* of a run */
-  double cost_ns;         /* an estimate of its time; negative: none */
+  int64_t scratch_bytes;  /* of one run */
+  double cost_ns;         /* estimated time of one run; negative: unknown */
 } opkit_config;
-/* What a kernel proposes is told to it: by `add`, which copies, the best first. */
+/* Receives the configurations that a kernel proposes, the best first. `add` copies. */
 typedef struct opkit_proposals opkit_proposals;
 struct opkit_proposals {
   uint64_t size;
@@ -991,8 +999,8 @@ struct opkit_proposals {
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
-/* Since 1.4. A node with the configuration that was chosen for it, and the node that alone reads
- * its output 0, with its own: may the kernel compute both? */
+/* Since 1.4. The offer to a kernel to compute two nodes as one: a node, and the node that alone
+ * reads its output 0. Each comes with its chosen configuration. */
 typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
@@ -1006,9 +1014,9 @@ struct opkit_fusion {
   const opkit_value* next_inputs;
   const opkit_value* next_outputs;
   const opkit_config* next_config;
-  uint64_t read; /* the input of `next` that the node makes */
-  /* The two as one, for a kernel of the same backend: a node of the outputs of `next` that reads
-   * inputs of both, and the configuration it runs in. Without a call they stay two. */
+  uint64_t read; /* the input of `next` that is output 0 of the node */
+  /* Gives one node for both, for a kernel of the same backend, and its configuration. The node has
+   * the outputs of `next` and reads inputs of both. Without a call they stay two. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -1019,8 +1027,8 @@ struct opkit_kernel {
   uint64_t size;
   const void* extension;
   const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
-  /* Makes what forward and backward get as `instance`: once for each operator that the host
-   * creates, and destroyed with it. Without it they get `author`. */
+  /* Makes the `instance` of forward and backward for each operator that the host creates; destroy
+   * ends it with the operator. Without create it is `author`. */
   opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
   void (*destroy)(void* instance);
   opkit_status (*forward)(void* instance, const opkit_call* call);
@@ -1028,24 +1036,24 @@ struct opkit_kernel {
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
   const void* author; /* the author's own */
-  /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
+  /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
-  /* Since 1.3. The ways in which it can run the node; none, or OPKIT_UNSUPPORTED with the reason,
-   * where it cannot. Without it there is one: standard layouts, in place and scratch as the
-   * operator says. */
+  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
+   * none, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
+   * layouts, and the operator's own in-place pairs and scratch. */
   opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
                           const opkit_value* inputs, const opkit_value* outputs,
                           const opkit_proposals* proposals);
-  /* In place of create, for the one of them that was chosen. */
+  /* Replaces create for a configuration that was proposed and chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
-  /* Since 1.4. Takes the next node in, by fusion->fuse, or leaves it. */
+  /* Since 1.4. Takes the next node in by calling fusion->fuse, or does nothing. */
   opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
-/* forward keeps something in its instance that backward needs: both run the same one. */
+/* backward needs what forward keeps in its instance: both run the same instance. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
 
-/* One attribute, input or output, as documented. */
+/* The documentation of one attribute, input or output. */
 typedef struct opkit_parameter {
   uint64_t size;
   const void* extension;
@@ -1057,25 +1065,26 @@ typedef struct opkit_parameter {
   uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
 } opkit_parameter;
 
-/* What an operator's gradient function is asked: which nodes compute the gradients of the inputs of
- * `node` from those of its outputs. The values of `node` keep their names; all that is new is given
- * one by new_name. Names that are null or empty: no gradient. A sparse gradient is one of indices
- * and values of slices along the first axis. */
+/* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
+ * of `node` from those of its outputs. The values of `node` keep their names; new_name gives names
+ * to all new values. A null or empty name means no gradient. A sparse gradient consists of indices
+ * and values: slices along the first axis. */
 typedef struct opkit_gradient opkit_gradient;
 struct opkit_gradient {
   uint64_t size;
   const void* extension;
   const opkit_node* node;
-  const char* const* dense;   /* of each output: the name of its gradient, */
-  const char* const* indices; /* or those of a sparse one */
+  const char* const* dense;   /* for each output: the name of its gradient, */
+  const char* const* indices; /* or the names of its sparse gradient */
   const char* const* values;
   void* context; /* the host's own */
-  /* A name that nothing has yet, for a gradient of `value`, or where suffix is given for a part of
-   * the computation: "x" and "_grad_mask". The first without a suffix is where the gradient of
-   * `value` is expected. Lasts until the gradient function returns; null after a failure. */
+  /* Returns a new name for a gradient of `value`, or, with a suffix, for a part of the computation:
+   * "x" and "_grad_mask". The first name without a suffix is the one expected for the gradient of
+   * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
-  /* In the order they run. */
+  /* Adds the nodes in the order in which they run. */
   opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
+  /* Names the gradient of an input: dense, or indices and values. */
   opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
                             const char* indices, const char* values);
 };
@@ -1090,7 +1099,7 @@ typedef struct opkit_cost {
   uint64_t params_bytes;
 } opkit_cost;
 
-/* Since 1.4. Takes the inputs of a test of an operator, one by one, and copies them. */
+/* Since 1.4. Receives the inputs for a test of an operator, one by one. `add` copies. */
 typedef struct opkit_test_inputs opkit_test_inputs;
 struct opkit_test_inputs {
   uint64_t size;
@@ -1099,11 +1108,11 @@ struct opkit_test_inputs {
   opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
 };
 
-/* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
- * what nothing else decides, for an operator that the program has not already: parse_attrs,
- * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
- * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. Where an operator with OPKIT_OP_SUBGRAPH
- * has neither of them, types and shapes are those of the graph that its node carries. */
+/* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
+ * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
+ * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes the last two optional. With
+ * OPKIT_OP_SUBGRAPH, parse_attrs is optional; without the last two, types and shapes are those of
+ * the graph that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -1119,19 +1128,20 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* How many inputs and outputs a node with these attributes has (-1: any number), or a failure
-   * for wrong attributes. */
+  /* Returns how many inputs and outputs a node with these attributes has (-1: any number), or a
+   * failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
-  /* Fill in what is unknown, of the outputs from the inputs or the reverse. While some inputs are
-   * unknown a failure only means: not yet. Without infer_type outputs have the dtype of input 0. */
+  /* Infer what is unknown: outputs from inputs, or the reverse. While some inputs are unknown, a
+   * failure only means that it is too early. Without infer_type, outputs have the dtype of input
+   * 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                               opkit_value* outputs);
-  /* The inputs that are written to: mutated[i] is set to 1; all are 0 before. */
+  /* Sets mutated[i] to 1 for each input that is written to; all are 0 before. */
   opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
-  /* Memory of a run, known before it, for inputs whose shapes are known. */
+  /* Returns the scratch of a run in *bytes, for inputs whose shapes are known. */
   opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
                                 const opkit_value* inputs, int64_t* bytes);
 
@@ -1142,45 +1152,48 @@ struct opkit_op {
   uint64_t num_outputs;
   const opkit_parameter* const* outputs;
   const void* author; /* the author's own */
-  /* In place of a backward function: the nodes that compute the gradient. */
+  /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
-  /* Since 1.1. The work of a run; *cost has the bytes of all inputs and outputs before, and no
-   * flops, which is what an operator without it is taken to cost. */
+  /* Since 1.1. Returns the work of a run in *cost, which before has the bytes of all inputs and
+   * outputs and 0 flops. An operator without this function has that cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
-  /* Since 1.4. Inputs that a test may run it with, of floating-point type `dtype` where it has any,
-   * the same ones for the same seed; none where it has none for that type. */
+  /* Since 1.4. Adds inputs with which a test may run the operator, of floating-point type `dtype`
+   * if it has any: the same for the same seed. Adds none if there are none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
-#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds up */
+#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds */
 #define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
 /* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
 #define OPKIT_OP_EFFECTS ((uint64_t)16)
-/* no gradient flows through it; asking for one is a mistake; it has one that is not written yet */
+/* no gradient flows through it; requesting one is a mistake; it has one that is not written yet */
 #define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
 #define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
-   they give the same for the same inputs */
+/* with OPKIT_OP_EFFECTS, if the only effect is what a node keeps between its runs: they give the
+   same for the same inputs */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
-/* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
+/* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
+/* since 1.4: takes no attributes but attrs; else one with parse_attrs and no attrs takes any */
+#define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
- * name: that of a library is passed over where it has one already. */
+ * name: a library's layout is ignored if its name is taken. */
 typedef struct opkit_layout opkit_layout;
 struct opkit_layout {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Bytes that a tensor takes; null: as many as its elements. */
+  /* Returns in *bytes what a tensor takes; null: as many bytes as its elements take. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
-  /* Both are required, and write all of `to`, which has memory for it. In the host's memory. */
+  /* Both are required, and write all of `to`, which has enough memory. All data is in host
+   * memory. */
   opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
                               const opkit_tensor* to);
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
@@ -1201,57 +1214,60 @@ struct opkit_layout_converter {
   const void* author;
 };
 
-/* Since 1.3. A type of device with memory of its own; kernels for it name it, and have done their
- * work when forward returns, or tell when they have: see opkit_host.defer, with which a device has
- * queues of its own. Functions may be called by several threads at once. */
+/* Since 1.3. A type of device with memory of its own. A kernel for it has its name in
+ * opkit_kernel.device. Its work is done when forward returns, or ends as in opkit_host.defer, so
+ * that a device can have queues of its own. Several threads may call the functions at once. */
 typedef struct opkit_device opkit_device;
 enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
 struct opkit_device {
   uint64_t size;
   const void* extension;
   const char* name;
-  int32_t type; /* its number: from 80 to 127, one that no other device of the program has */
+  int32_t type; /* its number, from 80 to 127; no other device of the program has it */
   int32_t reserved;
-  /* A failure with the reason where the device of that index is not there. Null: any is. */
+  /* Returns a failure with the reason if there is no device of that index. Null: every index is
+   * there. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
-  /* Memory aligned to 64 bytes, or OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
+  /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
   void (*free)(const opkit_device* device, void* memory, int64_t bytes);
-  /* `bytes`, not 0, in one of the directions, done at the return; the two ranges do not overlap,
-   * and of two devices `index` is the target's. */
+  /* Copies `bytes` bytes, not 0, in one direction, and returns when that is done. The ranges do not
+   * overlap. Between two devices, `index` is the target's. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
   const void* author; /* the author's own */
 };
 
-/* Since 1.3. A graph that a partitioner is asked about, and its answers. What it has before `end`
- * is called lasts until then. */
+/* Since 1.3. A graph that a partitioner partitions, and the functions by which it does so.
+ * Everything that `begin` gets lasts until `end` is called. */
 typedef struct opkit_partition opkit_partition;
 struct opkit_partition {
   uint64_t size;
   const void* extension;
   void* context; /* the host's own */
-  /* The whole graph with its types, nodes in an order in which they can run: their numbers. */
+  /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
+   * node is its number. */
   const opkit_graph* graph;
-  const uint8_t* taken; /* of each node: not 0 where a partitioner before has put it there */
+  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has put it there */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* The graph, in `review` the subgraph, as text in the shape of MXNet's symbols; the second array
-   * has for each of its nodes the number in the graph it shows, -1 for inputs and constants. Both
-   * last until the partitioner's function returns. */
+  /* Writes the graph, in `review` the subgraph, as text in the form of MXNet's symbols. The second
+   * array has, for each node of the text, its number in that graph; -1 for inputs and constants.
+   * Both last until the partitioner's function returns. */
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
-  /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
-   * one subgraph; nor are different sets, numbers from 0 on: 0 where there is but one. Or says why
-   * it stays. */
+  /* In `mark`. Takes a node. A subgraph never has nodes of two kinds that are numbers from 0 on;
+   * kind -1 goes with every kind. Nor has it nodes of two sets, which are numbers from 0 on; 0 if
+   * there is one set only. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
+  /* In `mark`. Leaves a node where it is, for this reason. */
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
-  /* In `review`. A legal subgraph, its nodes' numbers in the whole graph, and the operator that
-   * takes its place, which does not carry it yet. Its inputs and outputs have the names that they
-   * have in the graph. */
+  /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
+   * that replaces it, which does not carry it yet. Inputs and outputs of the subgraph have the
+   * names that they have in the graph. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -1260,15 +1276,15 @@ struct opkit_partition {
   uint64_t num_nodes;
   const uint64_t* nodes;
   opkit_status (*reject)(const opkit_partition* partition, const char* why);
-  /* An attribute of the operator; a constant of the subgraph, under a name that it does not have.
-   */
+  /* Sets an attribute of the operator; add_constant adds a constant to the subgraph, under a name
+   * that the subgraph does not have. */
   opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
   opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
                                const opkit_tensor* value);
 };
 
-/* Since 1.3. Says which nodes of a graph go to an operator of the library. The functions are called
- * in the order begin, mark, review for each subgraph, end; of several graphs side by side. */
+/* Since 1.3. Decides which nodes of a graph go to an operator of the library. The host calls begin,
+ * mark, review for each subgraph, and end, in this order; for several graphs possibly at once. */
 typedef struct opkit_partitioner opkit_partitioner;
 struct opkit_partitioner {
   uint64_t size;
@@ -1277,19 +1293,19 @@ struct opkit_partitioner {
   const char* file; /* where it is defined */
   int32_t line;
   int32_t reserved;
-  /* The operator that takes the place of a subgraph of this kind. */
+  /* Returns the operator that replaces a subgraph of this kind. */
   const char* (*subgraph_op)(const opkit_partitioner* partitioner, int32_t kind);
-  /* Makes what the next three get as `work`; null: they get `author`. */
+  /* Makes the `work` of the next three functions. Null: `work` is `author`. */
   opkit_status (*begin)(const opkit_partitioner* partitioner, const opkit_partition* partition,
                         void** work);
   opkit_status (*mark)(void* work, const opkit_partition* partition);
-  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: takes all */
+  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: accepts all */
   void (*end)(void* work);
   const void* author; /* the author's own */
 };
 
-/* Since 1.3. A graph that a pass changes. Numbers of nodes are those of `graph` throughout; what
- * the functions say happens when the pass has returned, in one, and only if the result is right. */
+/* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
+ * the changes together when the pass has returned, and only if the result is right. */
 typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
@@ -1299,17 +1315,17 @@ struct opkit_rewrite {
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* Adds a node before that of this number, or at the end for num_nodes. */
+  /* Adds a node before the node of this number, or at the end for num_nodes. */
   opkit_status (*add_node)(const opkit_rewrite* rewrite, uint64_t before, const opkit_node* node);
   opkit_status (*replace_node)(const opkit_rewrite* rewrite, uint64_t node,
                                const opkit_node* replacement);
   opkit_status (*remove_node)(const opkit_rewrite* rewrite, uint64_t node);
-  /* Every node that reads `from` reads `to`. */
+  /* Makes every node that reads `from` read `to`. */
   opkit_status (*replace_uses)(const opkit_rewrite* rewrite, const char* from, const char* to);
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Instead of all that: the whole result. Its inputs and outputs are those of `graph`. */
+  /* Gives the whole result in place of such changes, with the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -1324,33 +1340,33 @@ struct opkit_pass {
   const void* author; /* the author's own */
 };
 
-/* Since 1.4. What is said of a backend of the library's kernels (opkit_kernel.backend). */
+/* Since 1.4. The description of a backend of the library's kernels (opkit_kernel.backend). */
 typedef struct opkit_backend opkit_backend;
 struct opkit_backend {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Of the library's own operators: kernels of a higher rank come first, plain ones have 0;
-   * negative for none. */
+  /* For the library's own operators: kernels of a higher rank come first, plain kernels have rank
+   * 0. Negative: no rank. */
   int32_t rank;
   int32_t reserved;
-  /* A failure with the reason where it cannot run on this machine. Asked once, when a kernel of it
-   * might first run. Null: it can. */
+  /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
+   * one of its kernels might first run. Null: it can run. */
   opkit_status (*available)(const opkit_backend* backend);
   const void* author; /* the author's own */
 };
 
-/* A library. */
+/* The description of a library. */
 typedef struct opkit_library {
   uint64_t size;
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* name;    /* null: the file's */
-  const char* version; /* of the toolkit it was compiled with; null: none */
-  /* Called once before anything else, with the host's version; a failure refuses the loading. */
+  const char* name;    /* null: the file's name */
+  const char* version; /* of the toolkit with which it was compiled; null: none */
+  /* Called once, before anything else, with the host's version. A failure stops the loading. */
   opkit_status (*initialize)(uint32_t host_abi_major, uint32_t host_abi_minor);
-  void (*finalize)(void); /* before it is unmapped */
+  void (*finalize)(void); /* called once: before unloading, or when the process ends */
   uint64_t num_ops;
   const opkit_op* const* ops;
   /* Since 1.3; a host of an older version refuses a library that has any. */
@@ -1371,7 +1387,8 @@ typedef struct opkit_library {
   const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
-/* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
+/* The name of the one function that a library exports. It returns null, after host->set_error, if
+ * the library cannot serve this host. */
 #define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
 typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
 
@@ -1387,14 +1404,14 @@ static inline const opkit_tensor* opkit_input(const opkit_call* call, uint64_t i
 static inline const opkit_tensor* opkit_output(const opkit_call* call, uint64_t i) {
   return opkit_tensor_at(call->outputs, i);
 }
-/* Elements of a tensor. */
+/* Returns the number of elements of a tensor. */
 static inline int64_t opkit_numel(const opkit_tensor* tensor) {
   int64_t count = 1;
   int32_t i;
   for (i = 0; i < tensor->rank; ++i) count *= tensor->shape[i];
   return count;
 }
-/* The attribute of that name; null when there is none. */
+/* Returns the attribute of that name; null if there is none. */
 static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const char* name) {
   uint64_t i;
   for (i = 0; i < node->num_attrs; ++i) {
@@ -1419,7 +1436,7 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 
 namespace opkit::inline OPKIT_ABI {
 
-// Base of what is held by IntrusivePtr.
+// Base class of the objects that IntrusivePtr holds.
 class RefCounted {
  public:
   RefCounted() = default;
@@ -1433,9 +1450,9 @@ class RefCounted {
   mutable std::atomic<int64_t> count_{0};
 };
 
-// Regular handle of a RefCounted. It has no call of std::swap or std::exchange, which every T would
-// make again, with the traits that they ask. Copies may live on different threads; one handle
-// object may not be written from two.
+// A regular handle of a RefCounted object. Copies may live on different threads; two threads must
+// not write the same handle. Calls no std::swap or std::exchange, since these and their traits
+// would be instantiated for every T.
 template <class T>
 class IntrusivePtr {
  public:
@@ -1446,8 +1463,8 @@ class IntrusivePtr {
   template <class U>
     requires std::is_convertible_v<U*, T*>
   IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
-  // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
-  // destroys that.
+  // Two operators, not one that takes its argument by value: in `handle = {}` inside a template,
+  // clang 16 never destroys that argument.
   IntrusivePtr& operator=(const IntrusivePtr& other) { return *this = IntrusivePtr(other); }
   IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
     IntrusivePtr moved(static_cast<IntrusivePtr&&>(other));
@@ -1464,8 +1481,8 @@ class IntrusivePtr {
   explicit operator bool() const { return object_; }
   friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
 
-  // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
-  // that sees 1 may write to what the last other owner wrote.
+  // Returns the number of handles; exact only when no other thread copies or drops one at the same
+  // time. Acquire: a caller that sees 1 also sees the writes of the last other owner.
   int64_t use_count() const {
     return object_ ? object_->count_.load(std::memory_order_acquire) : 0;
   }
@@ -1487,8 +1504,8 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
 
-// Objects of one kind that their owner knows. One vector type for all of them, since every other
-// std::vector that grows costs a translation unit about 4 ms.
+// Objects whose type only their owner knows. There is one vector type for all of them, since every
+// other std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
 
 namespace detail {
@@ -1497,7 +1514,7 @@ using ::opkit::MakeIntrusive;
 using ::opkit::RefCounted;
 using ::opkit::RefCountedList;
 
-// A T that is held by reference.
+// A reference-counted T.
 template <class T>
 struct Shared : RefCounted {
   explicit Shared(T object) : value(std::move(object)) {}
@@ -1516,15 +1533,16 @@ struct Shared : RefCounted {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
+// Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
+// case.
 OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
-// letters, at least one).
+// Returns the candidate nearest to `name`, or "" if none is near enough to be a slip: at most a
+// third of the letters of `name` differ, or one letter.
 OPKIT_COLD std::string NearestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-// " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
+// Returns " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" if there are no candidates.
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
@@ -1561,11 +1579,11 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// Whether the number is a dtype's, kUndefined included: numbers of files and of other hosts may not
-// be.
+// True if the number is that of a dtype, kUndefined included; numbers from files and other hosts
+// may be others.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Bytes of one element; 0 for kUndefined and for what is no dtype.
+// Returns the bytes of one element; 0 for kUndefined and for an invalid number.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
@@ -1685,7 +1703,8 @@ constexpr DType DTypeOfImpl() {
 
 }  // namespace detail
 
-// The DType of a C++ type; kUndefined for a type that is not an element type.
+// The DType of a C++ type; kUndefined for a type that is not an element type. That of `char` is
+// int8 where char is signed (x86-64) and uint8 where it is not (ARM64).
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 
@@ -1693,7 +1712,7 @@ inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 template <class T>
 concept Element = kDTypeOf<T> != DType::kUndefined;
 
-// "float32", …: the DType of that name, or kUndefined.
+// Returns the DType of a name such as "float32"; kUndefined for other names.
 inline DType DTypeFromName(std::string_view name) {
   for (int i = 1; i < kNumDTypes; ++i)
     if (name == ToString(static_cast<DType>(i))) return static_cast<DType>(i);
@@ -1714,7 +1733,7 @@ Result CallWithTypeAs(F& f) {
 }
 }  // namespace detail
 
-// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns what it returns. `f` is a lambda
+// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns its result. `f` is a lambda
 // `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
 // Error (kTypeMismatch) that lists those supported.
 //
@@ -1740,46 +1759,47 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
 // ---- opkit/base/hook.hpp
-// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
-// owns the hook; the header that makes the case possible fills it, so that a program which does not
-// include that header does not compile what stands behind it.
+// Hook: lets code of a lower row call a function of an upper row without including its header. The
+// calling folder declares the hook; the upper header fills it. A program that does not include the
+// upper header does not compile the function behind the hook.
 #ifndef OPKIT_BASE_HOOK_HPP_
 #define OPKIT_BASE_HOOK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Throws the Error (kFailedPrecondition) of a call through an empty hook.
+// Throws the Error (kFailedPrecondition) for a call through an empty hook.
 [[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
 
 template <class Signature>
 class Hook;
 
-// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
-// that it is full before main; a call from another static initialiser may come too early, and is
-// the Error of an empty hook. Filling it twice with one function is allowed. In the compiled
-// runtime a source of src/ that calls through a hook links the source that fills it.
+// Declare a hook at namespace scope, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it
+// before main; a call from another static initialiser may come too early and throws the Error of an
+// empty hook. Filling it twice with the same function is allowed. In the compiled runtime, a source
+// of src/ that calls through a hook also links the source that fills it.
 //
-//   // In the header that calls.
+//   // In the calling header.
 //   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
 //                                                                    "opkit/graph.hpp"};
-//   // In the .ipp of the header that makes the case possible.
+//   // In the .ipp of the upper header.
 //   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
 template <class R, class... Args>
 class Hook<R(Args...)> {
  public:
-  // The Error of an empty hook says "`what` needs `header`": the narrowest umbrella that fills it,
-  // or the header itself where that is none but opkit/all.hpp.
+  // The Error of an empty hook reads "`what` needs `header`". `header` is the narrowest umbrella
+  // that fills the hook, or the upper header itself if no umbrella but opkit/all.hpp does.
   constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
   Hook(Hook&&) = delete;
 
-  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
+  // Stores the function; returns true, for a static initialiser. Relaxed: threads store the same
+  // function, and it publishes no other data.
   bool Fill(R (*function)(Args...)) noexcept {
     __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
     return true;
   }
   explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
-  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
+  // Calls the function. Error (kFailedPrecondition) with the header's name if the hook is empty.
   R operator()(Args... args) const {
     R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
     if (!function) [[unlikely]]
@@ -1799,9 +1819,9 @@ class Hook<R(Args...)> {
 #endif  // OPKIT_BASE_HOOK_HPP_
 
 // ---- opkit/core/layout.hpp
-// Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
-// strides); any other id is one that RegisterLayout gave (core/layout_registry.hpp), and its
-// immutable descriptor, where it has one, says which blocking was chosen.
+// Layout: the order of a tensor's elements in memory. The standard layout, id 0, is row-major or
+// described by the strides. RegisterLayout (core/layout_registry.hpp) gives all other ids; an
+// optional immutable descriptor describes the chosen blocking.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -1820,18 +1840,20 @@ class LayoutDescriptor : public detail::RefCounted {
  public:
   virtual bool Equals(const LayoutDescriptor& other) const = 0;
   virtual std::string Describe() const = 0;
-  // Bytes that the elements of this shape take; negative: as many as in the standard layout.
+  // Returns the bytes that a tensor of this shape takes; negative for as many as in the standard
+  // layout.
   virtual int64_t Bytes(const Shape& shape, DType dtype) const {
     return static_cast<void>(shape), static_cast<void>(dtype), -1;
   }
 };
 
 namespace detail {
-// The name of a registered layout, empty for others; empty while none is registered.
+// Returns the name of a registered layout, an empty string for others. The hook is empty until a
+// layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
 // ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
-// other layouts than the standard one only where some are registered.
+// other layouts only in programs that register some.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -1852,7 +1874,7 @@ struct Layout {
     if (a.descriptor == b.descriptor) return true;
     return a.descriptor && b.descriptor && a.descriptor->Equals(*b.descriptor);
   }
-  // The name and what the descriptor says: "nChw8c 16 channels".
+  // Returns the name and the descriptor's text: "nChw8c 16 channels".
   friend std::string ToString(const Layout& layout) {
     if (layout.is_standard()) return "standard";
     std::string name = detail::g_layout_name ? detail::g_layout_name(layout.id) : std::string();
@@ -1866,15 +1888,15 @@ struct Layout {
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
 // ---- opkit/base/index.hpp
-// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
-// by size_t.
+// Index: converts an int to the size_t that indexes a container. Values, nodes and axes are
+// numbered by int, containers by size_t.
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The caller knows that `i` is not negative.
+// Converts `i`, which must not be negative.
 template <class Integer>
 constexpr size_t Index(Integer i) {
   return static_cast<size_t>(i);
@@ -1904,7 +1926,8 @@ concept IntegerRange = requires(const R& range) {
 namespace detail {
 
 OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
-// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+// Returns `i` counted from the front; a negative `i` counts from the end. Error (kOutOfRange) that
+// prints `values`, the extents or strides.
 inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
   if (i >= 0 && i < size) [[likely]]
     return static_cast<size_t>(i);
@@ -1918,7 +1941,7 @@ class Dims {
  public:
   static constexpr int kInline = 6;
 
-  Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
+  Dims() {}  // not defaulted: a const object with a Dims member needs no initializer
   Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
   Dims(const int64_t* values, size_t count) { Assign(values, count); }
   template <IntegerRange R>
@@ -1942,7 +1965,7 @@ class Dims {
   int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
   const int64_t* begin() const { return data(); }
   const int64_t* end() const { return data() + size_; }
-  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  // A negative index counts from the end. Error (kOutOfRange) for an index outside the vector.
   int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
   int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
@@ -2018,17 +2041,17 @@ class Shape {
   const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  // `axis` counted from the front. Error: kOutOfRange.
+  // Returns `axis` counted from the front; a negative axis counts from the end. Error: kOutOfRange.
   int Axis(int64_t axis) const {
     return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
   }
-  // Product of the extents in [begin, end).
+  // Returns the product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
-  // Element strides of the row-major dense tensor of this shape.
+  // Returns the strides, in elements, of the row-major dense tensor of this shape.
   Dims DenseStrides() const;
 
-  // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
-  // of an empty tensor, are never used.
+  // True if `strides` place the elements as DenseStrides() does. Ignores strides of axes of extent
+  // 1, and all strides of an empty tensor.
   bool IsDense(const Dims& strides) const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
@@ -2036,7 +2059,8 @@ class Shape {
   std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
-  // Extents other than zero must multiply within int64 even beside a zero: strides need them.
+  // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
+  // strides are such products.
   static int64_t CountElements(const Dims& dims);
 
   Dims dims_;
@@ -2048,11 +2072,11 @@ class Shape {
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
 // ---- opkit/base/platform.hpp
-// The services of the operating system and the processor that the toolkit uses: for its threads a
-// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
-// as memory. All of it is POSIX and Linux; another system is another version of this header.
+// The services of the operating system and the processor that the toolkit uses: a mutex and a
+// Parker that survive fork, thread names, affinity, a cheap clock, performance counters, files as
+// memory. All of it is POSIX and Linux; a port to another system replaces this header.
 //
-// pthread and futex are used bare because the standard's types cannot be given up in a forked
+// pthread and futex are used directly because the standard's types cannot be abandoned in a forked
 // child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
 // and destroying a condition variable waits for waiters that no longer exist.
 #ifndef OPKIT_BASE_PLATFORM_HPP_
@@ -2063,8 +2087,8 @@ namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// For sections of a few instructions: a thread that finds it locked spins briefly before the system
-// call.
+// A mutex for sections of a few instructions: a thread that finds it locked spins briefly before it
+// sleeps in the kernel.
 class Mutex {
  public:
   constexpr Mutex() = default;
@@ -2072,7 +2096,7 @@ class Mutex {
   Mutex& operator=(const Mutex&) = delete;
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
-  // In a forked child, where the thread that held it may not exist.
+  // Unlocks the mutex in a forked child, where the thread that held it may not exist.
   void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
 
  private:
@@ -2096,7 +2120,7 @@ inline int64_t MonotonicNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
+// Reads a counter for spans of microseconds on one thread; costs about 10 ns. Cycles on x86, ns
 // elsewhere, so one tick is between 0.2 and 1 ns.
 inline uint64_t Ticks() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -2114,14 +2138,15 @@ inline void CpuRelax() {
 #endif
 }
 
-// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
-// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
-// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
+// A place where one thread sleeps until it is signalled; lives on that thread's stack. Set() and
+// Wake() are separate: the signaller calls Set() under the lock of the list that holds the sleeper,
+// and Wake(), a system call, after it. The sleeper may be gone once Set() is done, so Wake() uses
+// only its address.
 class Parker {
  public:
   using Address = const void*;
 
-  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
+  // Release pairs with the acquire in Wait: the woken thread sees the signaller's writes.
   Address Set() {
     signalled_.store(1, std::memory_order_release);
     return &signalled_;
@@ -2130,7 +2155,8 @@ class Parker {
     syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
-  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
+  // Sleeps until Set() and returns true; returns false once `deadline_ns` has passed. The deadline
+  // is on the clock of MonotonicNs; negative for none.
   bool Wait(int64_t deadline_ns = -1);
 
  private:
@@ -2138,18 +2164,18 @@ class Parker {
   std::atomic<uint32_t> signalled_{0};
 };
 
-// The system's number of the calling thread, which traces and debuggers show.
+// Returns the system's number of the calling thread, which traces and debuggers show.
 inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
-// CPUs that this process may run on, at least 1.
+// Counts the CPUs that the calling thread may run on; at least 1.
 int AvailableCpus();
 
-// The CPU that the calling thread runs on now.
+// Returns the CPU that the calling thread runs on now.
 inline int CurrentCpu() { return sched_getcpu(); }
 
-// Keeps a sleeping thread off one CPU until it has woken. Linux likes to wake a thread on the CPU
-// of the thread that wakes it, and there it waits for its turn, milliseconds where that one goes
-// on. Made and destroyed by the thread that sleeps.
+// Keeps a sleeping thread off one CPU until it has woken. Linux tends to wake a thread on the
+// waker's CPU, where it then waits, for milliseconds if the waker goes on running. Created and
+// destroyed by the sleeping thread.
 class CpuBan {
  public:
   CpuBan() = default;
@@ -2159,7 +2185,7 @@ class CpuBan {
     if (banned_) Lift();
   }
 
-  // By another thread, once; nothing if the thread may run on this CPU alone.
+  // Bans `cpu`; another thread calls it, once. Does nothing if the sleeper may run on no other CPU.
   void Ban(int cpu);
 
  private:
@@ -2167,37 +2193,39 @@ class CpuBan {
 
   const int64_t thread_ = CurrentThreadId();
   bool banned_ = false;
-  cpu_set_t allowed_;  // before, if so
+  cpu_set_t allowed_;  // the CPUs before the ban, if banned_
 };
 
 // Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
 void PinCurrentThread(int index);
 
-// As ps, top and gdb show it; the system keeps the first 15 characters.
+// Sets the name that ps, top and gdb show; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
-// Gives the calling thread, until it ends, a stack for signal handlers, if it has none: where its
-// own has overflown there is no room for one.
+// Gives the calling thread a stack for signal handlers (sigaltstack) until the thread ends, if it
+// has none. A handler needs it after an overflow of the thread's own stack.
 void MakeSignalStack();
 
-// What Linux counts on the calling thread from now on: `type` and `config` are those of
-// perf_event_open(2). A descriptor, or -errno.
+// Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
+// `config` are those of perf_event_open(2).
 int OpenThreadCounter(uint32_t type, uint64_t config);
-// The number until now; scaled, where the processor counted by turns. 0 where it is not to be had.
+// Returns the count until now, scaled up if several counters shared the processor's; 0 if it cannot
+// be read.
 uint64_t ReadThreadCounter(int file);
 inline void CloseThreadCounter(int file) { close(file); }
 
-// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
+// A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {
-  void* data = nullptr;  // also for an empty file
+  void* data = nullptr;  // null also for an empty file
   size_t size = 0;
-  int error = 0;         // errno, when it could not be opened or mapped
-  bool is_file = false;  // and not a folder, pipe or device
+  int error = 0;         // errno if it could not be opened or mapped
+  bool is_file = false;  // a regular file: no folder, pipe or device
 };
 FileMapping MapFileForReading(const char* path);
 inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
-// Lets go of whole pages that were read and will not be soon: they come back from the file.
+// Releases the whole pages inside the range, for bytes that are not needed soon; the next read
+// loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
@@ -2206,8 +2234,8 @@ void ForgetMapped(const void* data, size_t size);
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
 // ---- opkit/core/device_type.hpp
-// DeviceType: the kinds of devices, with DLPack's numbers, and what the toolkit knows about each of
-// them without its backend. This is the one portable place that names a vendor's devices.
+// DeviceType: the kinds of devices, with DLPack's numbers, and the facts that the toolkit knows
+// about each of them without its backend. No other portable header names a vendor's devices.
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -2226,7 +2254,7 @@ enum class DeviceType : int32_t {
   kCUDAManaged = 13,
   kOneAPI = 14,
   kGPU = kCUDA,  // MXNet's "gpu"
-  // Not one of DLPack's. Its tensors are in the CPU's memory, and are exported as the CPU's.
+  // Not a type of DLPack. Its tensors are in CPU memory, and are exported as CPU tensors.
   kCPUStream = 64,
   kFirstUserDevice = 80,
 };
@@ -2239,7 +2267,7 @@ struct KnownDeviceType {
   DeviceType memory;     // the type whose allocator and copies it uses
   bool host_accessible;  // the host may dereference pointers to its memory
 };
-// The common ones first, as lookups go from the front.
+// Common types stand first, because lookups go from the front.
 inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
     {DeviceType::kCPU, "cpu", DeviceType::kCPU, true},
     {DeviceType::kCPUStream, "cpu_stream", DeviceType::kCPU, true},
@@ -2254,7 +2282,7 @@ inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
     {DeviceType::kCUDAManaged, "cuda_managed", DeviceType::kCUDAManaged, true},
     {DeviceType::kOneAPI, "oneapi", DeviceType::kOneAPI, false},
 };
-// Null for a type of the user's own.
+// Returns null for a type of the user's own.
 constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
   for (const KnownDeviceType& known : kKnownDeviceTypes)
     if (known.type == type) return &known;
@@ -2267,8 +2295,8 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
 
 // ---- opkit/core/device.hpp
-// Device: where a tensor's bytes are and an operator runs, {type, index}. A program may register
-// device types of its own beside those of core/device_type.hpp.
+// Device: {type, index}, the place where a tensor's bytes are and an operator runs. A program may
+// register device types of its own beside those of core/device_type.hpp.
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
@@ -2289,15 +2317,15 @@ struct DeviceTypeInfo {
 
 namespace detail {
 
+// The known device types and those that the program has registered.
 struct DeviceTypeRegistry {
   struct Entry {
     DeviceType type;
     DeviceTypeInfo info;
   };
-  // An array, not a vector: what a library allocates on the heap leaks when it is unloaded.
+  // An array, not a vector: heap memory of a library leaks when the library is unloaded.
   struct Entries {
-    static constexpr int kMost =
-        64;  // more than the user's types that AllocatorTable has slots for
+    static constexpr int kMost = 64;  // room for a user's type in every slot of AllocatorTable
     Entries() {
       for (const KnownDeviceType& known : kKnownDeviceTypes)
         all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
@@ -2317,26 +2345,29 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
-// The number of the device type of that name; -1 if this program knows none.
+// Returns the number of the device type of that name; -1 if this program knows none.
 OPKIT_COLD int FindDeviceType(std::string_view name);
 
-// Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
-// registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
+// Registers a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
+// registration is harmless. Errors: kAlreadyExists for another name or number of a known type;
+// kOutOfRange for too many types.
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
-// How to find out why a device of the type is not there; empty where it is. A backend tells.
+// Sets the function that explains why a device of the type is missing; it returns an empty string
+// for a device that is there. Backends call this.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
-// Why the device is not there; empty where it is, or nobody has said how to find out.
+// Returns why the device is missing; empty if it is there, or if its type has no such function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
 
-// True when the host may dereference pointers to this device's memory. Locks for a user's types
-// only.
+// True if the host may dereference pointers to this device's memory. Takes a lock only for a user's
+// own types.
 inline bool IsHostAccessible(DeviceType type) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
   return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
 }
 
-// The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.
+// Returns the device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on
+// cpu:0.
 Device MemoryDevice(Device device);
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
@@ -2350,8 +2381,9 @@ OPKIT_COLD inline std::string ToString(Device device) {
 #endif  // OPKIT_CORE_DEVICE_HPP_
 
 // ---- opkit/core/allocator.hpp
-// Allocator: where a storage's bytes come from. One per memory device, replaceable at run time; it
-// counts what lives and the peak. Backends register theirs; the CPU's is here.
+// Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
+// own, replaceable at run time; it counts live and peak bytes. Backends register theirs; the CPU's
+// is here.
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -2359,14 +2391,15 @@ namespace opkit::inline OPKIT_ABI {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
-// Thread-safe. An allocator must outlive its memory; those given to SetAllocator live for ever.
+// Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
+// it gives out (see SetAllocator).
 class Allocator {
  public:
   virtual ~Allocator() = default;
 
-  // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
-  // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
-  // its type.
+  // Returns at least `bytes` bytes aligned to kAlignment; a null pointer for 0 bytes. Error
+  // (kOutOfMemory) with the requested and the live bytes. `index` is the device's number among
+  // those of its type.
   void* Allocate(int64_t bytes, int32_t index = 0);
   void Deallocate(void* data, int64_t bytes) noexcept;
 
@@ -2377,7 +2410,7 @@ class Allocator {
 
  protected:
   virtual void* DoAllocate(int64_t bytes) = 0;  // null when there is no memory
-  // For a type with several devices, each with memory of its own.
+  // Allocates on the device `index`, for a type whose devices each have memory of their own.
   virtual void* DoAllocateOn(int32_t /*index*/, int64_t bytes) { return DoAllocate(bytes); }
   virtual void DoDeallocate(void* data, int64_t bytes) noexcept = 0;
 
@@ -2385,10 +2418,10 @@ class Allocator {
   std::atomic<int64_t> live_{0}, peak_{0};
 };
 
-// Receives every change of what allocators have given out. A sink lives as long as the process.
+// Receives every allocation and deallocation. A sink lives as long as the process.
 class MemorySink {
  public:
-  // `bytes` more, less where negative, so that `live` are in use.
+  // `bytes` were allocated, or freed if negative; `live` bytes are now in use.
   virtual void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept = 0;
 
  protected:
@@ -2413,7 +2446,7 @@ class CPUAllocator final : public Allocator {
 };
 
 namespace detail {
-// Devices are few: a fixed table by device type, read without a lock.
+// The allocators by device type. A fixed table, since device types are few; read without a lock.
 struct AllocatorTable {
   static constexpr int kSlots = 128;
   std::atomic<Allocator*> slots[kSlots] = {};
@@ -2424,7 +2457,8 @@ struct AllocatorTable {
 AllocatorTable& Allocators();
 }  // namespace detail
 
-// The allocator of the device's memory. Error (kUnsupported) where no backend brought one.
+// Returns the allocator of the device type's memory. Error (kUnsupported) if no backend has set
+// one.
 Allocator& GetAllocator(DeviceType type);
 
 // Replaces the allocator of the device's memory for new storages and returns the one before (null
@@ -2436,24 +2470,25 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
 // ---- opkit/core/storage.hpp
-// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it,
-// through the allocator it came from or the deleter that foreign memory was adopted with.
+// Storage: reference-counted bytes of one device. Tensors view it. The last handle frees it,
+// through its allocator or the deleter of foreign memory.
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
+// The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
  public:
-  // Frees foreign memory; `context` is what was given with it.
+  // Frees foreign memory; `context` is the pointer given to the constructor.
   using Deleter = void (*)(void* data, void* context);
 
-  // Bytes from the device's allocator. Error: kOutOfMemory, kUnsupported.
+  // Takes the bytes from the device's allocator. Errors: kOutOfMemory, kUnsupported.
   StorageBlock(Device device, int64_t nbytes)
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
     data_ = allocator_->Allocate(nbytes, device.index);
   }
-  // Foreign memory; `deleter` may be null when the caller keeps it alive.
+  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
   OPKIT_NOINLINE ~StorageBlock() override {
@@ -2466,7 +2501,8 @@ class StorageBlock final : public detail::RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
-  // No address in common, as two blocks of one allocator; foreign memory may overlap.
+  // True if the two have no address in common, as two blocks of one allocator; foreign memory may
+  // overlap.
   bool IsApartFrom(const StorageBlock& other) const {
     const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
     return a + static_cast<uintptr_t>(nbytes_) <= b ||
@@ -2498,7 +2534,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 
 // ---- opkit/core/tensor.hpp
 // Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
-// Tensor is cheap and shares its bytes; CopyFrom copies them. What every operator reads and writes.
+// Tensor is cheap and shares its bytes; CopyFrom copies them. Operators read and write Tensors.
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
@@ -2528,7 +2564,8 @@ class Tensor {
   // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
-  // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
+  // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
+  // counts differ.
   template <Element T>
   static Tensor From(Shape shape, std::initializer_list<T> values) {
     return From(std::move(shape), values.begin(), values.size());
@@ -2542,7 +2579,7 @@ class Tensor {
     if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
-  // A vector, span or array of T.
+  // Takes a vector, span or array of T.
   template <Element T, class Range>
     requires requires(const Range& range) {
       { range.data() } -> std::convertible_to<const T*>;
@@ -2560,8 +2597,8 @@ class Tensor {
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
-  // Memory of the caller's, which must outlive every tensor that shares it. Throws where it is null
-  // and the shape has elements.
+  // Views the caller's memory, which must outlive every tensor that shares it. Error
+  // (kInvalidArgument) for a null pointer if the shape has elements.
   template <Element T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
@@ -2593,14 +2630,16 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Bytes that Resize can use without new memory; 0 where strides leave gaps that are not ours.
+  // Returns the bytes that Resize can use without new memory; 0 if strides leave gaps, which may
+  // belong to other tensors.
   int64_t capacity() const { return capacity_; }
-  // In elements.
+  // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
-  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  // True if the tensor stores strides, as a view may; they can still be dense.
   bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
-  // Elements of this dtype and shape at this place, dense and in the standard layout.
+  // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
+  // layout.
   bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
         shape_.rank() != rank)
@@ -2610,17 +2649,17 @@ class Tensor {
       if (own[axis] != extents[axis]) return false;
     return true;
   }
-  // Has a dtype and memory, so that it may be read.
+  // True if the tensor has a dtype, and memory for its elements, so that it may be read.
   bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
 
-  // Pointer to the first element; elements follow `strides()`. Errors: kTypeMismatch for another
-  // T, kUninitialized.
+  // Returns the first element's address; elements follow `strides()`. Errors: kTypeMismatch for
+  // another T, kUninitialized.
   template <Element T>
   const T* data() const {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // As data(); a tensor that has no dtype yet takes T and is allocated.
+  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -2628,7 +2667,7 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
-  // As data<T>(), for a dtype that the program knows at run time.
+  // Returns the same as data<T>(), for a dtype that the program knows at run time.
   const void* raw_data(DType wanted) const {
     CheckHolds(wanted);
     return raw_data();
@@ -2636,7 +2675,8 @@ class Tensor {
   void* raw_mutable_data() const {
     return storage_ ? static_cast<char*>(storage_->data()) + byte_offset_ : nullptr;
   }
-  // The elements in row-major order. Host tensors only.
+  // Returns the elements in row-major order. Error (kUnsupported) for a tensor that the host cannot
+  // reach.
   template <Element T>
   std::vector<T> ToVector() const {
     CheckHolds(kDTypeOf<T>);
@@ -2647,19 +2687,19 @@ class Tensor {
     return std::vector<T>(values, values + numel());
   }
 
-  // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
-  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and the
-  // tensors that share the old memory keep it. Without a dtype only the shape is set.
+  // Changes the shape and keeps the dtype. Memory is kept when it is large enough, so shrinking and
+  // growing back costs nothing. Otherwise the tensor takes new memory with undefined contents, and
+  // the tensors that share the old memory keep it. Without a dtype only the shape is set.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
   }
   void Resize(Shape shape, DType dtype);
-  // Memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
+  // Reserves memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
   void ReserveSpace(int64_t outer);
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
-  // Drops memory and strides alone: to read elements of the dtype and shape that stay is an Error
+  // Drops memory and strides; dtype and shape stay. Reading elements is then an Error
   // (kUninitialized), unless there are none.
   void ReleaseMemory();
 
@@ -2667,20 +2707,22 @@ class Tensor {
   // the element counts agree.
   void ShareData(const Tensor& source);
 
-  // A dense copy of the source's elements in this tensor's own memory and device, both reachable
-  // from the host (device/copy.hpp crosses devices).
+  // Copies the source's elements, dense, into this tensor's own memory on its device. Both devices
+  // must be reachable from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // The tensor that a copy of `source` writes to: this one resized, or new memory of its device
-  // where the two overlap. This tensor stays as it is.
+  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
+  // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
   Tensor PreparedFor(const Tensor& source) const;
-  // A dense tensor with memory of its own.
+  // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
 
-  // The same memory under another shape of equal element count. One extent may be -1.
+  // Returns the same memory under another shape of equal element count. One extent may be -1.
   Tensor View(const Dims& dims) const;
-  // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
+  // Returns the elements [begin, end) of `axis`, in the same memory. Resizing a slice never reaches
+  // beyond it.
   Tensor Slice(int axis, int64_t begin, int64_t end) const;
-  // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
+  // Returns the same memory with its axes in another order: axis i of the result is axis order[i]
+  // of this tensor.
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
@@ -2690,19 +2732,20 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // For layouts that need other sizes than the dense one: all of `storage`, or `bytes` of it behind
-  // `byte_offset`.
+  // Returns a tensor in a layout whose size may differ from the dense one. Views `bytes` bytes of
+  // `storage` behind `byte_offset`, all of them if `bytes` is negative.
   static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                            int64_t byte_offset = 0, int64_t bytes = -1);
-  // The same memory on another device that can reach it (cpu and cpu_stream).
+  // Moves the tensor to another device that reaches the same memory (cpu and cpu_stream). Error
+  // (kInvalidArgument) for other devices.
   void SetDevice(Device device);
 
-  // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
+  // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
   OPKIT_COLD std::string Describe() const;
   friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
   std::string ToString() const { return Describe(); }  // the same
 
-  // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
+  // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
@@ -2733,9 +2776,9 @@ class Tensor {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
-  // Bytes from the first element to the end of the last.
+  // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // As SpanBytes, for strides that nobody has checked yet: -1 when they cannot be right.
+  // Returns the same for unchecked strides; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -2761,7 +2804,7 @@ class Tensor {
 
 namespace opkit::inline OPKIT_ABI {
 
-// A list's number is its element's plus five.
+// The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
   kInt,
   kFloat,
@@ -2779,7 +2822,8 @@ const char* ToString(AttributeType type);
 
 namespace detail {
 
-// The type an element is kept as: int64, double, bool, string or Tensor; void for any other type.
+// The type that an element is stored as: int64, double, bool, string or Tensor; void for any other
+// type.
 template <class T>
 using StoredAttribute = std::conditional_t<
     std::is_same_v<T, bool>, bool,
@@ -2831,7 +2875,7 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
-  // The elements as they are kept: a single value is a list of one, and bools are integers. Only
+  // The stored elements. A single value is a list of one, and bools are stored as integers. Only
   // the list that belongs to the type has elements.
   struct Values : detail::RefCounted {
     std::vector<int64_t> ints;
@@ -2843,32 +2887,32 @@ class Attribute {
       : type_(type), values_(std::move(values)) {}
   const Values& values() const { return *values_; }
 
-  // Also when moved from: a copy shares the value, which never changes.
+  // A move is a copy too: copies share the value, which never changes.
   Attribute(const Attribute&) = default;
   Attribute& operator=(const Attribute&) = default;
 
   AttributeType type() const { return type_; }
   bool is_list() const { return type_ >= AttributeType::kInts; }
-  // Elements of a list; 1 for a single value.
+  // Returns the number of elements of a list; 1 for a single value.
   size_t size() const {
     const Values& all = *values_;
     return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
   }
 
-  // Whether it was given as T: an element type or a vector of one.
+  // True if the attribute has the type of T: an element type or a vector of one.
   template <class T>
   bool Is() const {
     return type_ == kAttributeTypeOf<T>;
   }
-  // Whether Get of that type returns. Integers read as floating-point numbers too, and an empty
-  // list as a list of anything.
+  // True if Get can return this type. Integers read as floating-point numbers too, and an empty
+  // list as a list of any type.
   bool ReadsAs(AttributeType wanted) const {
     return type_ == wanted || (is_list() && size() == 0 && wanted >= AttributeType::kInts) ||
            (type_ == AttributeType::kInt && wanted == AttributeType::kFloat) ||
            (type_ == AttributeType::kInts && wanted == AttributeType::kFloats);
   }
-  // Errors: kTypeMismatch for a type that it does not read as, kOutOfRange for an integer that T
-  // cannot hold exactly.
+  // Returns the value as T. Errors: kTypeMismatch for a type that the attribute cannot be read as;
+  // kOutOfRange for an integer that T cannot hold exactly.
   template <class T>
   T Get() const {
     if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
@@ -2959,29 +3003,29 @@ struct NamedAttribute {
   friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
 };
 
-// Named attributes in the order they were set. A few at a time, read when an operator is built and
-// never while it runs: a list beats a map.
+// Named attributes in the order they were set. A list, not a map: an operator has few attributes,
+// and reads them when it is built, never while it runs.
 class Arguments {
  public:
   Arguments() = default;
-  // Error (kInvalidArgument) for a name that is there twice.
+  // Error (kInvalidArgument) for a name that is given twice.
   Arguments(std::initializer_list<NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
   void Set(std::string name, Attribute value);
   bool Remove(std::string_view name);
-  // Null when there is none.
+  // Returns null if no attribute has the name.
   const Attribute* Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name); }
 
-  // The attribute as T, or `fallback` when there is none. A stored value of another type is an
-  // Error (kTypeMismatch) that names the argument.
+  // Returns the attribute as T, or `fallback` if there is none. A stored value of another type is
+  // an Error (kTypeMismatch) that names the argument.
   template <class T>
   T Get(std::string_view name, T fallback) const {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // As above; an Error (kNotFound) when there is none.
+  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
@@ -3198,22 +3242,23 @@ class AttrMap {
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
 
 // ---- opkit/base/interned_names.hpp
-// Names as numbers for the life of the process: what a library named can be printed after the
-// library is gone.
+// Interned names: each name has a number for the life of the process. A name that a library gave
+// can be printed after the library is unloaded.
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
+// Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// The same, but 0 for a new name that finds no room (SetRoomForNames). Thread-safe.
+// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
-// Room for `bytes` of names besides those that there are, as InternNameIfRoom counts it: who makes
-// names without end does not fill the memory. Without bound until this is called. Thread-safe.
+// Limits the memory of further names to `bytes`, so that a caller that makes names without end does
+// not fill the memory. InternName ignores the limit, but its names count. No limit until the first
+// call. Thread-safe.
 void SetRoomForNames(int64_t bytes);
-// The name of a number that InternName has given; empty for others. Thread-safe.
+// Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
 }  // namespace opkit
@@ -3221,10 +3266,10 @@ std::string InternedName(uint32_t number);
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
 // ---- opkit/device/invocation.hpp
-// Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
-// Invoke open a scope; a task captures the token when it is pushed and adopts it where it runs, so
-// work done anywhere is attributed to its operator. Names are never parsed to find this out. The
-// profiler sees scopes begin and end through a SpanSink.
+// Invocation: the identity {id, parent, kind} of the operator that runs, ambient per thread. Run
+// and Invoke open a scope. A task captures the token when it is pushed and adopts it where it runs.
+// So work on any thread is attributed to its operator. Names are never parsed for this. The
+// profiler receives the begin and end of scopes through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -3232,20 +3277,20 @@ namespace opkit::inline OPKIT_ABI {
 
 struct Device;
 
-// The kind of work, wherever it runs: an operator that another one invokes keeps its kind, and has
-// the other's id as its parent.
+// The kind of work. An operator that another operator invokes keeps its kind; its parent is the
+// other's id.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions or a typed function
-  // 3 was an operator inside another one, which an older library may still hand over.
+  // 3 was an operator inside another operator; an older library may still use it.
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
   kRun,     // of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
-  kEngine,  // what a thread of a pool does besides: it sleeps, or waits
+  kEngine,  // a thread of a pool sleeps or waits
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -3253,21 +3298,22 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   InvocationKind kind = InvocationKind::kNone;
-  // While a profile is recorded: the interned path of the nearest custom operator around it, or of
-  // itself, as in "Outer::MyOp"; 0 outside of every one.
+  // The interned path of the nearest custom operator around this invocation, or of itself, as in
+  // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
 
-// Interned names of a span (base/interned_names.hpp): of the operator's type, task or scope, and of
-// the node. 0 for none.
+// The interned names of a span (base/interned_names.hpp): `name` of the operator's type, the task
+// or the scope, `node` of the graph's node. 0 for none.
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
-  // The name itself, for the call that it is given to, where it has no number.
+  // The name itself if it has no number; valid only during the call that receives it.
   std::string_view text = {};
 
-  // For a name of the program's own: it may have any number of them.
+  // Returns the names of a span that the program has named. A program may make any number of names,
+  // so InternNameIfRoom limits their memory.
   static SpanNames OfText(std::string_view name) {
     const uint32_t number = InternNameIfRoom(name);
     return {number, 0, number != 0 ? std::string_view() : name};
@@ -3275,7 +3321,7 @@ struct SpanNames {
 };
 
 // The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
-// interned backend of its kernel, and the cost that its schema tells.
+// interned backend of its kernel, and the cost by its schema.
 struct SpanWork {
   uint32_t shapes = 0;
   uint64_t flops = 0;
@@ -3286,31 +3332,32 @@ struct SpanWork {
 // Receives the spans of all threads. A sink lives as long as the process.
 class SpanSink {
  public:
-  // A span of `now` begins on this thread, inside the one that began there last. `adopted`: it is a
-  // part of an invocation that was opened or pushed elsewhere. `device` is null where there is
-  // none. May set `now.custom`.
+  // Begins a span of `now` on this thread, inside the thread's innermost span. `adopted`: the span
+  // is a part of an invocation that was opened or pushed elsewhere. `device` may be null. May set
+  // `now.custom`.
   virtual void Open(Invocation& now, SpanNames names, const Device* device,
                     bool adopted) noexcept = 0;
-  // The span that began last on this thread ends.
+  // Closes the innermost span of this thread.
   virtual void Close() noexcept = 0;
-  // Whether EndSpan and Describe are to be called for operators.
+  // True if operators are to call EndSpan and Describe.
   virtual bool WantsWork() const noexcept { return false; }
-  // The span that began last on this thread has ended, though it closes later.
+  // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // It did this work.
+  // Records the work of that span.
   virtual void Describe(const SpanWork&) noexcept {}
-  // The event of an operator's run has ended, which may be long after its span on the host.
+  // Records that the event of an operator's run is terminal, which may be long after the run's span
+  // on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
-  // What the run issued was on its device from `begin` to `end`, by the device's clock: ns of
-  // MonotonicNs. Called before Completed, by a device that has a clock.
+  // Records that the run's work was on its device from `begin` to `end`: the device's clock in ns
+  // of MonotonicNs. A device that has a clock calls it before Completed.
   virtual void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
     static_cast<void>(id), static_cast<void>(begin), static_cast<void>(end);
   }
-  // Whether spans of kEngine, and Marked, are to be called.
+  // True if threads of a pool are to open spans of kEngine and to call Marked.
   virtual bool WantsEngine() const noexcept { return false; }
-  // Something of this interned name has happened on this thread.
+  // Records an instant marker with this interned name.
   virtual void Marked(uint32_t name) noexcept { static_cast<void>(name); }
-  // `task` was handed to an engine by this thread.
+  // Records that this thread pushed `task` to an engine.
   virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
 
  protected:
@@ -3319,6 +3366,7 @@ class SpanSink {
 
 namespace detail {
 
+// The invocation of one thread, and the block of ids that it draws from.
 struct InvocationState {
   Invocation current;
   uint64_t next_id = 0;
@@ -3327,13 +3375,14 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// Where this image finds its sink: in the process's, or in a library that a program has loaded,
-// whatever symbols that exports, in one of its own. Written before its operators run.
+// The variable that holds this image's sink: the process's, or, in a library that a program has
+// loaded, one of the library's own, whatever symbols it exports. Written before the library's
+// operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
-// The sink of the process, or null. Relaxed where there is none, which costs a load on every
-// machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
-// it was made.
+// Returns the current sink, or null. The first load is relaxed, which costs one load on every
+// machine: a thread that sees a new sink late records later. The second is acquire, so that the
+// thread sees the sink's members.
 OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
   if (!g_image_span_sink->load(std::memory_order_relaxed)) [[likely]]
     return nullptr;
@@ -3357,8 +3406,8 @@ inline uint64_t NextInvocationIds(uint64_t count) {
 
 inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 
-// Opens a child of the current invocation for the scope's life; restores on every path, exceptions
-// included. Costs a few ns.
+// Opens a child of the current invocation for the scope's life and restores the current one at its
+// end, also after an exception. Costs a few ns.
 //
 //   std::thread([token = opkit::CurrentInvocation()] {
 //     auto scope = opkit::InvocationScope::Adopt(token);
@@ -3370,7 +3419,7 @@ class InvocationScope {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
                                     previous_.custom};
   }
-  // `names()` is called where a profile is recorded.
+  // Calls `names()` only while a profile is recorded.
   template <class Names>
   InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
     if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
@@ -3419,11 +3468,12 @@ class InvocationScope {
 
 namespace detail {
 
+// The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// Joins the work that this thread issues on streams while the scope lives: a failure of one piece
-// concerns the others and their event, not the work that other threads issue on the same stream in
-// between. Inside another scope the work belongs to that one.
+// Joins the work that this thread issues on streams during the scope. The failure of one piece of
+// work affects the rest of the scope's work and its event. Work that other threads issue on the
+// same stream in between is not affected. Inside another scope the work belongs to the outer one.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
@@ -5184,32 +5234,32 @@ class BasicFunctionOpBuilder {
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
 // ---- opkit/plugin/export/library_export.hpp
-// The operators of a library, collected by its units and handed over to the host that loads it.
+// Collects the operators of a library from its units, and describes them to the host that loads it.
 #ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 #define OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The contents of this shared object; each that is loaded has its own.
+// The contents of this shared object. Every loaded library has its own.
 struct LibraryContents {
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
   const char* own_version = nullptr;
-  // Fills in the records, and adds each once; null where there are none.
+  // Fills in the records of REGISTER_OP, and adds each once; null if there are none.
   OpStatus (*add_records)(std::vector<FunctionRecord>& records) = nullptr;
-  // Adds the operators of op/'s registries, where a unit includes opkit.hpp.
+  // Adds the operators of op/'s registries; set if a unit includes opkit.hpp.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
-  // Likewise the layouts and devices.
+  // Adds the layouts and devices; set if a unit includes opkit.hpp.
   void (*add_layouts)(LibraryContents& contents) = nullptr;
-  // Adds the partitioners and passes of graph/'s registries, where a unit includes partition.hpp.
+  // Adds the partitioners and passes of graph/'s registries; set if a unit includes partition.hpp.
   void (*add_partitioners)(LibraryContents& contents) = nullptr;
-  // Of REGISTER_PARTITIONER in units that do not include partition.hpp.
+  // Partitioners of REGISTER_PARTITIONER in units that do not include partition.hpp.
   RefCountedList own_partitioners;
   std::vector<const opkit_partitioner*> own_partitioner_pointers;
 
-  RefCountedList owners;  // keep what these point to
+  RefCountedList owners;  // keep the objects that the lists below point to
   std::vector<const opkit_op*> ops;
   std::vector<const opkit_layout*> layouts;
   std::vector<const opkit_layout_converter*> layout_converters;
@@ -5220,7 +5270,7 @@ struct LibraryContents {
   opkit_library library{};
 };
 
-// Adds an object to a list of the library's, and to what keeps it.
+// Makes an exported object, adds it to a list, and keeps it alive in `contents`.
 template <class Exported, class Struct, class... From>
 void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, From&&... from) {
   auto made = MakeIntrusive<Exported>(std::forward<From>(from)...);
@@ -5230,8 +5280,8 @@ void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, Fr
 OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
 OPKIT_IMAGE_LOCAL void AddToLibrary(const FunctionRecord& record);
 
-// The functions of an opkit_op over those of a record, which is its `author`: each calls that of
-// the record with copies of the host's attributes, types and shapes.
+// Functions of an opkit_op whose `author` is a record. Each calls the record's function with copies
+// of the host's attributes, types and shapes.
 struct OPKIT_IMAGE_LOCAL RecordFunctions {
   static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                                  int32_t* num_outputs);
@@ -5245,12 +5295,12 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes);
 };
-// The functions of an opkit_kernel that run a pass.
+// The functions forward and backward of an opkit_kernel.
 OPKIT_IMAGE_LOCAL opkit_status RunForward(void* instance, const opkit_call* call);
 OPKIT_IMAGE_LOCAL opkit_status RunBackward(void* instance, const opkit_call* call);
 
-// Describes the library to `host`, the work of opkit_library_entry. Null after a failure, which is
-// reported to the host.
+// Describes the library to `host`; opkit_library_entry calls it. Returns null after a failure,
+// which it has reported to the host.
 OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) noexcept;
 
 }  // namespace detail
@@ -5352,20 +5402,20 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 
 // ---- opkit/plugin/export/library_partitioner.hpp
 // REGISTER_PARTITIONER in a library that does not include opkit/partition.hpp: partitioners in
-// MXNet's spelling. With that header it is graph/partition/register_partitioner.hpp's, which has
-// the typed forms as well.
+// MXNet's spelling. With that header the macro is defined by
+// graph/partition/register_partitioner.hpp, which has the typed forms too.
 #ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 #define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A partitioner as its setters fill it in, and as the host calls it.
+// A partitioner. Its setters fill in the functions; the host calls them through `abi`.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted {
   LibraryPartitionerRecord(const char* its_name, const char* file, int line);
 
   std::string name, problem, subgraph_op = "Subgraph";
-  std::vector<std::pair<int, std::string>> subgraph_ops;  // of kinds that have their own
+  std::vector<std::pair<int, std::string>> subgraph_ops;  // for kinds with their own operator
   UniqueFunction<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
   UniqueFunction<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                                TensorMapArgument&, TensorMapArgument&)>
@@ -5375,8 +5425,8 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted {
 
 }  // namespace detail
 
-// Fills in a partitioner. Functions may be called on several threads; they answer MX_SUCCESS or
-// MX_FAIL (OPKIT_ERROR_MSG says why).
+// Fills in a partitioner. Several threads may call its functions, which return MX_SUCCESS or
+// MX_FAIL; OPKIT_ERROR_MSG gives the reason.
 class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
  public:
   LibraryPartitionerBuilder(const char* name, const char* file, int line)
@@ -5384,10 +5434,11 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
     detail::ThisLibrary().own_partitioners.push_back(record_);
     detail::ThisLibrary().own_partitioner_pointers.push_back(&record_->abi);
   }
-  // Says which nodes are taken: MXReturnValue f(std::string json, const int num_ids, int* ids,
-  // std::unordered_map<std::string, std::string>& options), or the same with std::vector<int>& ids:
-  // one for each node of the JSON, -2 at first: left alone. -1 takes the node, a number from 0 on
-  // takes it for a kind of its own; with int* ids 0 leaves it alone too, as in MXNet 1.7.
+  // Sets the function that takes nodes: MXReturnValue f(std::string json, const int num_ids, int*
+  // ids, std::unordered_map<std::string, std::string>& options), or the same with std::vector<int>&
+  // ids. `ids` has a number for each node of the JSON. -2, its value at first, leaves the node
+  // alone; -1 takes it; a number from 0 on takes it for the kind of that number. With int* ids, 0
+  // leaves it alone too, as in MXNet 1.7.
   template <class F>
   LibraryPartitionerBuilder& setSupportedOps(F f) {
     static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
@@ -5400,7 +5451,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
           return detail::CallSupportedOps(f, std::move(json), ids, options);
         });
   }
-  // The operator that takes a subgraph's place; with a kind: for subgraphs of that kind alone.
+  // Sets the operator that replaces a subgraph; with a kind, only subgraphs of that kind.
   LibraryPartitionerBuilder& setSubgraphOp(std::string op) {
     record_->subgraph_op = std::move(op);
     return *this;
@@ -5409,11 +5460,11 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
     record_->subgraph_ops.emplace_back(kind, std::move(op));
     return *this;
   }
-  // Looks at every legal subgraph: MXReturnValue f(std::string json, int subgraph_id, bool* accept,
-  // std::unordered_map<std::string, std::string>& options, std::unordered_map<std::string,
-  // std::string>& attrs, std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>&
-  // aux), or the first four or five of them. `attrs` become attributes of the operator; `args` are
-  // the constants of the subgraph; `aux` is empty.
+  // Sets the function that reviews every legal subgraph: MXReturnValue f(std::string json, int
+  // subgraph_id, bool* accept, std::unordered_map<std::string, std::string>& options,
+  // std::unordered_map<std::string, std::string>& attrs, std::map<std::string, MXTensor>& args,
+  // std::map<std::string, MXTensor>& aux), or with the first four or five parameters alone. `attrs`
+  // become attributes of the operator, `args` are the constants of the subgraph, `aux` is empty.
   template <class F>
   LibraryPartitionerBuilder& setAcceptSubgraph(F f) {
     static_assert(
@@ -5428,7 +5479,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
                                                     args, aux);
                 });
   }
-  // The later name of setAcceptSubgraph.
+  // Does the same as setAcceptSubgraph, under MXNet's later name.
   template <class F>
   LibraryPartitionerBuilder& setReviewSubgraph(F f) {
     return setAcceptSubgraph(std::move(f));
@@ -5452,25 +5503,26 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
 // ---- opkit/plugin/author.hpp
-// What opkit/op.hpp, the one header that the author of an operator library includes, holds.
-// Operators registered in this unit are the library's; a host loads them with Library::Load
+// The contents of opkit/op.hpp, the one header that the author of an operator library includes.
+// Operators registered in such a unit belong to the library; a host loads them with Library::Load
 // (plugin/library.hpp).
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
 //
-// -fno-gnu-unique lets the library be unloaded: with g++ even std::make_shared pins it otherwise.
+// With -fno-gnu-unique the library can be unloaded. Without it, g++ lets even std::make_shared pin
+// it.
 //
-// REGISTER_OP(name)… (op/function_op.hpp) needs no more. For operators that are classes or typed
-// functions include <opkit/opkit.hpp> as well, for gradients of them <opkit/graph.hpp>, for typed
-// partitioners and for passes <opkit/partition.hpp>.
+// REGISTER_OP(name)… (op/function_op.hpp) needs no other header. Include <opkit/opkit.hpp> too for
+// operators that are classes or typed functions, <opkit/graph.hpp> for their gradients, and
+// <opkit/partition.hpp> for typed partitioners and for passes.
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Takes a record into the library. It stores the forms in opkit_abi.h of those functions alone that
-// the author gives: the others are not compiled.
+// Takes a record into the library. Stores only those functions in opkit_abi.h's form that the
+// author gives; the others are not compiled.
 class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
   explicit LibraryOpHost(FunctionRecord record) : record_(std::move(record)) {}
@@ -5506,7 +5558,7 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   FunctionRecord record_;
 };
 
-// What MXNet's initialize(int version) gets: the number of its last version, 1.9.1.
+// Argument of MXNet's initialize(int version): the number of MXNet's last version, 1.9.1.
 inline constexpr int kMXNetVersion = 10901;
 
 template <auto f>
@@ -5528,7 +5580,7 @@ using LibraryOpBuilder = BasicFunctionOpBuilder<detail::LibraryOpHost>;
 
 }  // namespace opkit
 
-// See op/op_registry.hpp.
+// Marks this image as a library (op/op_registry.hpp).
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 char opkit_image_is_library = 1;
 
@@ -5537,7 +5589,7 @@ opkit_library_entry(const opkit_host* host) {
   return ::opkit::detail::DescribeLibrary(host);
 }
 
-// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope.
+// Registers an operator at namespace scope: REGISTER_OP(my_gemm).setForward(…)…;
 #undef OPKIT_REGISTER_OP
 #define OPKIT_REGISTER_OP(name)                                                              \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
@@ -5547,32 +5599,32 @@ opkit_library_entry(const opkit_host* host) {
   [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
-#ifndef OPKIT_PARTITION_HPP_  // whose own has the typed forms as well
+#ifndef OPKIT_PARTITION_HPP_  // its macro has the typed forms too
 #undef OPKIT_REGISTER_PARTITIONER
-// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope.
+// Registers a partitioner at namespace scope: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…;
 #define OPKIT_REGISTER_PARTITIONER(name)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                \
   [[maybe_unused]] static const ::opkit::LibraryPartitionerBuilder OPKIT_UNIQUE( \
       opkit_partitioner_) = ::opkit::LibraryPartitionerBuilder(#name, __FILE__, __LINE__)
 #endif
 
-// Called when the library is loaded, before its operators are used, with the version of the host's
-// ABI: int f(int host_major, int host_minor). A failure refuses the loading. MXNet's
-// initialize(int version) may be named too, and gets a version of MXNet's.
+// Names a function that is called when the library is loaded, before its operators are used: int
+// f(int host_major, int host_minor), with the version of the host's ABI. A failure stops the
+// loading. MXNet's initialize(int version) may be named too; it gets kMXNetVersion.
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
       (::opkit::detail::ThisLibrary().initialize =                     \
            &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
        true)
-// The library's own version, which Library::own_version() and `opkit lib` show:
+// Sets the library's own version, which Library::own_version() and `opkit lib` show:
 // OPKIT_LIBRARY_VERSION("1.2.0");
 #define OPKIT_LIBRARY_VERSION(version)                              \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_VERSION);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
       (::opkit::detail::ThisLibrary().own_version = version, true)
-// Called once: before the library is unloaded, or when the program ends by exit() or a return from
-// main, before the destructors of static objects: void f().
+// Names a function void f() that is called once: before the library is unloaded, or when the
+// program ends by exit() or a return from main, before the destructors of static objects.
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_FINALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
@@ -5580,19 +5632,19 @@ opkit_library_entry(const opkit_host* host) {
 
 #ifdef OPKIT_OPKIT_HPP_
 // ---- opkit/plugin/export/export_operators.hpp
-// The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
-// (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
-// each becomes a record whose kernels run the operator in a workspace of its own over the host's
-// memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
+// Exports the operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed
+// functions (OPKIT_OP), beside those of REGISTER_OP. They are in the library's own registries. Each
+// becomes a record, whose kernels run the operator in a workspace of its own over the host's
+// memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Runs another operator of the program that has loaded the library, from a class or typed operator
-// of it in its run: into the outputs given, on the operator's device, and on CUDA on its stream.
-// The host keeps it ready from run to run. Errors: as OpResource::invoke; kFailedPrecondition where
-// no operator of the library runs in this thread.
+// Runs another operator of the host program during the run of a class or typed operator of the
+// library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
+// host keeps the other operator ready from run to run. Throws as OpResource::invoke does, and
+// kFailedPrecondition if this thread runs no operator of the library.
 //
 //   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
 OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
@@ -5600,16 +5652,17 @@ OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tenso
 
 namespace detail {
 
-// Adds records of all that the host can run. Adds none where the host is this program itself, which
-// has the operators already.
+// Adds a record of each registered operator, except internal ones. Adds none if the host is this
+// program itself, which has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Of export_gradients.hpp: describes a registered gradient in the form that the host reads.
+// Filled by export_gradients.hpp: stores a registered gradient in the record, in the form that the
+// host reads.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
     "a gradient, in a library,", "opkit/graph.hpp"};
 
-// Adds the layouts that are registered by now with their direct converters, and the device types of
-// the author's own.
+// Adds the layouts registered so far with their direct converters, and the author's own device
+// types.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
@@ -5623,8 +5676,8 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #endif
 #if defined OPKIT_OPKIT_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
 // ---- opkit/plugin/export/export_gradients.hpp
-// Hands over the gradients of a library's class and typed operators. Included where a unit includes
-// both op/gradient/gradient.hpp and plugin/author.hpp.
+// Exports the gradients of a library's class and typed operators to its host. Included if a unit
+// includes both op/gradient/gradient.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 
@@ -5632,8 +5685,8 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #endif
 #ifdef OPKIT_GRAPH_HPP_
 // ---- opkit/plugin/export/export_graphs.hpp
-// Has the nodes of a library's operators carry graphs, from its host and to it. Included where a
-// unit includes both graph.hpp and plugin/author.hpp.
+// Lets the nodes of a library's operators carry graphs, from its host and to it. Included if a unit
+// includes both graph.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 
@@ -5641,15 +5694,15 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #endif
 #ifdef OPKIT_PARTITION_HPP_
 // ---- opkit/plugin/export/export_partitioners.hpp
-// The partitioners and passes that a library registers by the typed REGISTER_PARTITIONER and by
-// REGISTER_PASS, handed over to its host. Included where a unit includes both partition.hpp and
-// plugin/author.hpp.
+// Exports the partitioners and passes that a library registers by the typed REGISTER_PARTITIONER
+// and by REGISTER_PASS. Included if a unit includes both partition.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Adds the registered partitioners and passes; none if the host is this program itself.
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =
@@ -5699,7 +5752,7 @@ OPKIT_INLINE void Text::AppendUInt(std::string& out, Value part) {
   out += std::to_string(static_cast<uint64_t>(part.integer));
 }
 OPKIT_INLINE void Text::AppendFloat(std::string& out, Value part) {
-  char buffer[32];  // whatever the program's locale says
+  char buffer[32];  // std::to_chars ignores the program's locale
   out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, part.number,
                                    std::chars_format::general, 9)
                          .ptr);
@@ -5747,7 +5800,7 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  left_out_ += left_out_ == 0 ? 2 : 1;  // at first also the line that makes room for their number
+  left_out_ += left_out_ == 0 ? 2 : 1;  // the first time also the line that the number replaces
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
@@ -5993,7 +6046,7 @@ OPKIT_INLINE int AvailableCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // there are more CPUs than cpu_set_t holds
   return online > 0 ? static_cast<int>(online) : 1;
 }
 
@@ -6023,7 +6076,7 @@ OPKIT_INLINE void PinCurrentThread(int index) {
   }
 }
 
-// A stack for the handlers of one thread.
+// The stack of one thread for signal handlers, freed when the thread ends.
 class SignalStack {
  public:
   SignalStack() {
@@ -6050,7 +6103,7 @@ class SignalStack {
   }
 
  private:
-  static constexpr size_t kBytes = 64 << 10;  // for handlers of a program's own too
+  static constexpr size_t kBytes = 64 << 10;  // enough for a program's own handlers too
   void* memory_ = nullptr;
 };
 OPKIT_INLINE void MakeSignalStack() {
@@ -6086,14 +6139,14 @@ OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
 }
 
 OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
-  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  constexpr uintptr_t kPage = 65536;  // at least a system page; less is not worth a call
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
-  // perf_event_attr as it was first (PERF_ATTR_SIZE_VER0), whose header brings 200 macros.
+  // The first version of perf_event_attr (PERF_ATTR_SIZE_VER0); its header would bring 200 macros.
   struct {
     uint32_t type, size;
     uint64_t config, sample_period, sample_type, read_format, flags;
@@ -6108,7 +6161,7 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // some may count no other
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
@@ -6183,6 +6236,7 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 namespace detail {
+// The functions given to SetDeviceAvailability, by device type.
 struct DeviceAvailability {
   static constexpr int kMost = 16;
   Mutex mutex;
@@ -6280,8 +6334,8 @@ OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type
 }
 
 OPKIT_INLINE AllocatorTable& Allocators() {
-  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
-  // on the heap would be lost.
+  // Never destroyed, so that it outlives every static tensor. In static memory, because heap memory
+  // of a library that is unloaded would leak.
   alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
   static auto* table = new (room) AllocatorTable;
   return *table;
@@ -6535,7 +6589,7 @@ OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
   return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
          nbytes <= capacity_ && (storage_ || nbytes == 0) &&
-         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
+         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would be misaligned
 }
 
 OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
@@ -6682,9 +6736,9 @@ namespace opkit::inline OPKIT_ABI {
 // names are never removed. Not synchronised.
 class NameIndex {
  public:
-  // -1 when the name was never added.
+  // Returns the name's number, or -1 if the name was never added.
   int Find(std::string_view name) const;
-  // The number of the name, a new one when it has none.
+  // Returns the name's number; a new name gets the next one.
   int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
   const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
@@ -6696,12 +6750,12 @@ class NameIndex {
     uint32_t hash = 0;
   };
 
-  // The index of the slot of the name, or of the empty one where it would go.
+  // Returns the index of the name's slot, or of the empty slot where the name would go.
   size_t Probe(std::string_view name, uint32_t hash) const;
   void Grow();
 
   std::vector<std::string> names_;
-  std::vector<Slot> slots_;  // a power of two of them
+  std::vector<Slot> slots_;  // their number is a power of two
 };
 
 }  // namespace opkit
@@ -6709,15 +6763,16 @@ class NameIndex {
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
 // ---- opkit/base/own_names.hpp
-// Where a library that is unmapped frees the names that it has interned. For definitions.
+// The function by which a library frees its interned names before it is unmapped. Only .ipp files
+// include this header.
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Deletes this image's table; null before there is one. Nothing of the image may name anything
-// then.
+// Deletes this image's table of names; null before there is a table. The image must not use names
+// after the call.
 using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
@@ -6734,12 +6789,13 @@ OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The table of names, made at first use.
 struct InternedNames {
   Mutex mutex;
   NameIndex names;
   int64_t room = INT64_MAX;
 
-  // Not destroyed while the process ends, when threads may still name things.
+  // Never destroyed at the end of the process: threads may still intern names then.
   static InternedNames& Get() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
@@ -6753,8 +6809,8 @@ struct InternedNames {
   }
 };
 
-// Names that a thread has asked for lately, found without a lock: a scope in a loop names itself
-// each time.
+// A name that this thread has interned recently, found without a lock: a scope in a loop interns
+// its name in every iteration.
 struct RecentName {
   uint32_t number;
   uint32_t size;
@@ -6763,9 +6819,9 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // the text: its string, and its places in the index
+  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
   if (name.empty()) return 0;
-  // By its address: a name is mostly a literal, or a string that lives long.
+  // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
@@ -7060,14 +7116,14 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
 // ---- opkit/plugin/export/impl/library_export.ipp
-// The functions of REGISTER_OP as opkit_op has them, and the library's description.
+// Implements opkit_op by the functions of REGISTER_OP, and describes the library.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An operator of the host: its attributes, read once, and the author's state.
+// One operator of the host: its attributes, read once, and the author's state.
 struct FunctionInstance {
   FunctionDevice& device;
   AttrMap attrs;
@@ -7098,8 +7154,8 @@ OPKIT_IMAGE_LOCAL inline void DestroyInstance(void* instance) {
   GuardedCall([&] { delete static_cast<FunctionInstance*>(instance); });
 }
 
-// Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
-// functions only read the views; they write to the memory behind.
+// Returns the host's array if its opkit_tensor has the size of ours, else copies. The author's
+// functions only read the views; they write to the memory behind them.
 inline OpTensor* ViewsOfAbi(const opkit_tensor* tensors, uint64_t count,
                             std::vector<OpTensor>& copies) {
   if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
@@ -7187,7 +7243,7 @@ inline ShapeVectors ShapesOfAbi(const opkit_value* values, uint64_t count) {
   }
   return shapes;
 }
-// An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
+// Stores shapes. An empty shape is a scalar if `empty_is_scalar`, else unknown.
 inline void StoreShapesInAbi(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
                              const char* what, bool empty_is_scalar) {
   CheckAnswers(shapes.size(), count, "inferShape", what);
@@ -7274,7 +7330,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) 
     if (record.Has(OPKIT_OP_NO_GRADIENT)) kernel.backward = nullptr;
   }
 }
-// A header's operator, registered by two units, is one.
+// Adds the records of REGISTER_OP. An operator of a header, registered by two units, is added once.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionRecord>& records) {
   std::string problems;
   for (const FunctionRecord& record : ThisLibrary().records) {
@@ -7361,13 +7417,14 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
 // ---- opkit/plugin/export/impl/library_partitioner.ipp
-// Serves a partitioner in MXNet's spelling to the host.
+// Lets the host call a partitioner in MXNet's spelling.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Functions of an opkit_partitioner whose `author` is a LibraryPartitionerRecord.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
   static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
     const LibraryPartitionerRecord& record = RecordOf(self->author);
@@ -7419,7 +7476,7 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
         return OpStatus();
       }
       OptionStrings given = attributes.Read();
-      std::sort(given.begin(), given.end());  // whatever the order of the map is
+      std::sort(given.begin(), given.end());  // the order of a map may differ
       for (const auto& [name, value] : given) {
         const AbiAttributes attribute(Arguments{{name, value}});
         Accept(partition->set_attr(partition, *attribute.data()));
@@ -7796,17 +7853,17 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 
 // ---- opkit/base/algorithm.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Searching and stable sorting of lists off the hot paths, light to compile. std::sort and
-// std::stable_sort are compiled again, in some 3 KB, for every type of item and every comparison;
-// the sort behind these is compiled once. The concepts of std::ranges cost a unit some milliseconds
-// for every type that it searches.
+// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
+// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
+// type that it searches.
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a container has a value.
+// True if the container holds the value.
 template <class Container, class T>
 bool Contains(const Container& values, const T& value) {
   for (const auto& one : values)
@@ -7814,11 +7871,12 @@ bool Contains(const Container& values, const T& value) {
   return false;
 }
 
-// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
-// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
+// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
+// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
 std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
 
-// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
+// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
+// twice.
 template <class T, class Before>
 void StableSort(std::vector<T>& items, Before before) {
   std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
@@ -7845,27 +7903,28 @@ void StableSort(std::vector<T>& items, Before before) {
 
 // ---- opkit/core/layout_hooks.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
-// from it: where nothing registers a layout, that code does without the registry.
+// Hooks into the registry of layouts, for code that exchanges layouts with another image. A program
+// that registers no layout does not need the registry.
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// All layouts but the standard one, and the direct converters between two of them.
+// A layout other than the standard one.
 struct RegisteredLayout {
   LayoutId id;
   std::string name;
   bool has_descriptors;
   double ns_per_byte;
 };
+// A direct converter between two such layouts.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
 };
-// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
-// nothing but the standard layout is registered.
+// Functions of core/layout_registry.hpp. The hooks are empty until the registry is used; until then
+// only the standard layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
     kOtherLayout, kLayoutHeader};
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{
@@ -7930,14 +7989,14 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
 #ifdef OPKIT_OPKIT_HPP_
-// Serves the layouts and devices of a library's registries to its host.
+// Describes the layouts and devices of a library's registries to its host.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Null: the standard layout.
+// Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
                                                              const char* from_layout,
                                                              const opkit_tensor* to,
@@ -7948,6 +8007,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor*
   });
 }
 
+// An opkit_layout for a registered layout.
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
@@ -7978,6 +8038,7 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   opkit_layout abi{};
 };
 
+// An opkit_layout_converter for a registered direct converter.
 struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   explicit ExportedConverter(const LayoutPair& pair) {
     abi.size = sizeof abi;
@@ -7992,6 +8053,7 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   opkit_layout_converter abi{};
 };
 
+// An opkit_device for a registered device type.
 struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   ExportedDevice(DeviceType number, std::string its_name)
       : type(number), name(std::move(its_name)) {
@@ -8067,9 +8129,9 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 
 // ---- opkit/device/native_stream.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Work on a stream that another image, or the author, has made: each backend with native streams
-// says here how its contexts issue on one. Libraries run their operators on their host's streams by
-// it, and operators that others invoke run on the stream of their caller.
+// Native streams of another image or of the author: each backend with native streams registers how
+// its contexts issue work on a given stream. Libraries use it to run their operators on their
+// host's streams; operators that others invoke use it to run on their caller's stream.
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -8083,7 +8145,7 @@ using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<v
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
 //   &IssueOnNpuStream);
 OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
-// Null where no header of the type's backend was included.
+// Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
 }  // namespace opkit
@@ -8490,20 +8552,22 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 
 // ---- opkit/plugin/export/host_memory.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// HostMemory: the memory of a library's tensors, from its host's allocators. For definitions.
+// HostMemory: takes the memory of a library's tensors from its host's allocators. Included by
+// definitions.
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Memory of this image's tensors, by the allocator that the host has when it is asked for.
+// An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
  public:
   HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
   const char* name() const override { return own_.name(); }
 
-  // Not where the program exports its symbols and the library has its table of allocators.
+  // Replaces this image's allocators. Changes nothing if the program exports its symbols, so that
+  // both images share one table of allocators.
   static void Use() {
     if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
     void *memory = nullptr, *owner = nullptr;
@@ -8553,6 +8617,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   void Free(void* owner, void* memory, int64_t bytes) noexcept {
     owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
   }
+  // Removes the entry of `data` and returns its owner; returns `usual` without an entry.
   void* Forget(const void* data, void* usual) {
     MutexLock lock(mutex_);
     for (auto& one : others_) {
@@ -8568,8 +8633,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 
   const DeviceType type_;
   Allocator& own_;
-  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
-  Mutex mutex_;                        // of the others
+  std::atomic<void*> usual_{nullptr};  // the first owner, which nearly all memory has
+  Mutex mutex_;                        // guards others_
   std::vector<std::pair<void*, void*>> others_;
   std::atomic<int64_t> num_others_{0};
 };
@@ -8582,28 +8647,29 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 
 // ---- opkit/plugin/export/host_spans.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// HostSpans: a library's part in the profile that its host records. For definitions.
+// HostSpans: adds the spans of a library to the profile that its host records. Included by
+// definitions.
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Spans of this image in the profile that the host records: those that its operators open in their
-// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+// The span sink of a library. Passes on to the host the spans that the library's operators open
+// during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
 class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  public:
   static void Use() { g_image_span_sink = &g_sink; }
-  // Begins or ends with the host's recording, which it returns.
+  // Installs the sink if the host records, else removes it. True if the host records.
   static bool Follow() {
     static constinit HostSpans spans;
     SpanSink* const wanted =
         OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
-    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    // Relaxed, as in CurrentSpanSink: a thread that sees the sink late records later.
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // The next span of this thread with the operator's name is one that the host has opened already.
+  // Marks the next span of this thread with the operator's name as opened by the host already.
   class Known {
    public:
     explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
@@ -8623,8 +8689,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     auto* const span = new (std::nothrow) Span{t_span};
     if (!span) return Pass();
     t_span = span;
-    // The span gets an identity from the host. Where the two images share the current one, which is
-    // `now`, its parent is that of `now`.
+    // The host gives the span its identity, as a child of the current one. If both images share the
+    // current identity, that is `now`: reset it to the parent first.
     now.id = now.parent;
     try {
       g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
@@ -8650,7 +8716,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  private:
   struct Span {
     Span* outer;
-    int64_t passed = 0;  // open ones inside it that the host does not see
+    int64_t passed = 0;  // open spans inside it that the host does not see
     opkit_scope scope{};
   };
   static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
@@ -8677,13 +8743,13 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
-// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+// The thread that runs tasks, other than loops, of the library's operators: a second pool would
+// take CPUs from the host's. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the function that the author gave
-  bool described = false;        // to a host that has taken the library and not yet ended it
+  void (*finalize)() = nullptr;  // the author's function
+  bool described = false;        // true from the description to a host until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -8696,7 +8762,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
-  const struct End {  // also where the author's function throws
+  const struct End {  // runs also if the author's function throws
     ~End() {
       delete g_export_threads.pool.exchange(nullptr);
       g_export_threads.described = false;
@@ -8709,7 +8775,8 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
-  // The pool that this thread had before: also the host's, where the two share the variable.
+  // Gives the thread the pool that it had before the operator's run. The host may share this
+  // variable.
   struct OuterPool {
     explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
     OuterPool(const OuterPool&) = delete;
@@ -8726,8 +8793,9 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 
   ThreadPool* const pool_ = t_pool.pool;
 };
-// The host's call that the operator which runs in this thread serves.
+// The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+// Sets t_host_call for its own life.
 class OPKIT_IMAGE_LOCAL HostCallScope {
  public:
   explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
@@ -8739,12 +8807,12 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
-// The library's operator behind one operator of the host's, and the tensors that it reads and
-// writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
-// one is bound to a workspace.
+// The library's operator behind one operator of the host, and the tensors that it reads and writes.
+// A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
+// operator is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  // `config`: null where the host has chosen none.
+  // `config` is null if the host has chosen no configuration.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
       : def_(DefinitionOfAbi(&node)),
         registered_(StrCat("registered at ", kernel.Place())),
@@ -8765,8 +8833,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     outputs_.resize(def_.outputs().size());
   }
 
-  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
-  // operator, on a native one it issues its work.
+  // Runs the operator, at its place in the host's stream if there is one. A CPU stream waits for
+  // the operator; on a native stream the operator issues its work.
   void Run(const opkit_call* call) {
     const Device device = def_.device();
     if (!call->asynchronous) {
@@ -8796,7 +8864,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Outputs get names of their own, but for those that must be an input's.
+  // Gives output o a name of its own, or the name of the input in whose place it must be.
   void NameOutput(const OpSchema& schema, size_t o) {
     std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
@@ -8810,7 +8878,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     while (Contains(def_.inputs(), name)) name += "_out";
   }
 
-  // Whether `tensor` is the view already, so that nothing has to be made.
+  // True if `tensor` is the view already, so that no new tensor is needed.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
     if (layout) [[unlikely]]
       return tensor.raw_data() == view.data && tensor.storage() &&
@@ -8870,7 +8938,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       RethrowForHost(error);
     }
   }
-  // Without the lines about this operator, of which the host has its own.
+  // Throws the error without the lines about this operator, which the host adds itself.
   [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
     Error told(error.code(), error.message());
     for (const std::string& line : error.context()) {
@@ -8880,7 +8948,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     throw told;
   }
 
-  // Copies a result that does not lie in the host's memory there.
+  // Copies a result that does not lie in the host's memory to that memory.
   void Deliver(const opkit_call* call, size_t o) {
     opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
     const bool is_open = view.dtype == OPKIT_UNDEFINED;
@@ -8920,8 +8988,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           " for it; correct the schema's TensorInferenceFunction, or write one");
   }
 
-  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
-  // the host's call points to.
+  // A run that the host's stream starts later: a call of its own, with copies of the data that the
+  // host's call points to.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -8958,13 +9026,13 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   OperatorDef def_;
   const std::string registered_;
-  std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
-  BoundOperator bound_;             // or
+  std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
+  BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // of the direct call
+  std::vector<Tensor> inputs_, outputs_;  // for call_
 };
 
-// Frees the registries where the image is unmapped, and not at the program's end.
+// Frees the registries when the library is unmapped, but not at the program's end.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
@@ -8975,8 +9043,8 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
-// are their `author`.
+// Functions of an opkit_op whose `author` is a schema, and of opkit_kernels whose `author` is a
+// kernel of the registry.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -9094,7 +9162,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
          {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
-  // Wrong shapes are for infer_shape to report.
+  // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
   static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                                 opkit_value* outputs) {
     return GuardedCall([&] {
@@ -9149,8 +9217,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       }
     });
   }
-  // The largest scratch among the first configurations that the device's kernels propose in
-  // standard layouts: the host does not say which of them it asks for.
+  // Computes the largest scratch of the device's kernels, each by its first proposed configuration
+  // in standard layouts: the host does not name the kernel that it will run.
   OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                               const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
@@ -9193,20 +9261,20 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema,
     SchemaFunctions::FillIn(device.abi, *kernel);
   }
 }
-// A record of an operator of the registries: the library's second way to describe one.
+// Returns a record of a registered operator, like those of REGISTER_OP.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   FunctionRecord record(new FunctionOpRecord);
   record->name = schema.name();
   record->doc = schema.doc();
   record->file = schema.file();
   record->line = schema.line();
-  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
+  // OPKIT_OP_EFFECTS protects the node from hosts that do not know OPKIT_OP_KEEPS_STATE.
   const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
-  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
+  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes outputs that inference leaves open
                   (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
                   (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
-                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : OPKIT_OP_CLOSED_ATTRS);
   SchemaFunctions::FillIn(record->abi, schema);
   if (g_read_gradient)
     g_read_gradient(*record);
@@ -9215,7 +9283,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
-  // The in-place pairs of the first values: a schema answers for any pair by a function.
+  // Adds the in-place pairs of the first values: a schema decides each pair by a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -9226,7 +9294,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
-// What the library says of a backend of its kernels.
+// Describes a backend of the library's kernels to the host: its rank and availability.
 struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
   explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
     abi.size = sizeof abi;
@@ -9306,15 +9374,15 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 
 // ---- opkit/plugin/export/impl/export_gradients.ipp
 #if defined OPKIT_OPKIT_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
-// Serves the gradient makers of a library's registries to its host.
+// Lets the host call the gradient makers of a library's registries.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The library's gradient maker gives new values names of its own; the host then gives each its
-// name.
+// Calls the library's gradient maker, which gives new values names of its own. The host's new_name
+// then replaces each of them.
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {
@@ -9703,14 +9771,14 @@ void CallReturning(const char* what, F&& f) {
 
 // ---- opkit/plugin/export/impl/export_partitioners.ipp
 #ifdef OPKIT_PARTITION_HPP_
-// Serves the partitioners and passes of a library's registries to its host.
+// Describes the partitioners and passes of a library's registries to its host, and runs them.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The graph of a host, whose constants are its memory.
+// Returns a copy of the host's graph whose constants share the host's memory.
 inline Graph BorrowGraph(const opkit_graph& from) {
   return GraphOfAbi(
       &from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
@@ -9722,12 +9790,12 @@ inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t co
   for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
   return options;
 }
-// Throws what a function of the host has answered.
+// Throws the failure, if any, that a function of the host has returned.
 inline void AcceptAnswer(opkit_status status) {
   if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
 }
 
-// One run of a partitioner of this library over a graph of the host's.
+// Runs a partitioner of this library over one graph of the host.
 class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
  public:
   ExportedPartitionWork(const Partitioner& partitioner, const opkit_partition& partition)
@@ -9790,7 +9858,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
   std::unique_ptr<PartitionWork> work_;
 };
 
-// Runs what the host has called; of a FAIL the host has the reason already.
+// Runs `call` for the host. After a FAIL the host has the reason already.
 template <class Call>
 opkit_status AnswerHost(Call call) {
   return GuardedCall([&] {
@@ -9803,6 +9871,7 @@ opkit_status AnswerHost(Call call) {
   });
 }
 
+// An opkit_partitioner for a registered partitioner.
 struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
   explicit ExportedPartitioner(IntrusivePtr<const Partitioner> one)
       : partitioner(std::move(one)), name(partitioner->name()) {
@@ -9846,6 +9915,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
   opkit_partitioner abi{};
 };
 
+// An opkit_pass for a registered pass.
 struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
   explicit ExportedPass(IntrusivePtr<const NamedPass> one)
       : pass(std::move(one)), name(pass->name()), place(pass->place()) {
@@ -9898,7 +9968,7 @@ namespace detail {
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
   for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
-  // Runs of `width` numbers are sorted.
+  // Each run of `width` numbers is sorted already.
   for (size_t width = 1; width < count; width *= 2) {
     for (size_t begin = 0; begin < count; begin += 2 * width) {
       const size_t middle = begin + width < count ? begin + width : count;
@@ -10029,6 +10099,9 @@ OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
 }  // namespace detail
 
 OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  if (static_cast<uint64_t>(type) >= detail::AllocatorTable::kSlots)
+    Throw(ErrorCode::kOutOfRange, "a device type has the number ", static_cast<int64_t>(type),
+          "; expected 0 to ", int64_t{detail::AllocatorTable::kSlots} - 1);
   detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
   return true;
 }
@@ -10790,25 +10863,29 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }));
   }
 
+  template <class T>
+  static bool IsAt(const T* place) {
+    return place && IsAligned(place);
+  }
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
   static std::string_view TextOfSpan(const char* name) { return TextOfSize(name, kMostTextBytes); }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
-    if (!scope) return;
+    if (!IsAt(scope)) return;
     new (static_cast<void*>(scope)) InvocationScope(
         InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
-    if (!scope) return;
+    if (!IsAt(scope)) return;
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    if (identity) *identity = ToAbi(CurrentInvocation());
+    if (IsAt(identity)) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    if (scope)
-      new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
-          identity && IsAligned(identity) ? FromAbi(*identity) : CurrentInvocation()));
+    if (IsAt(scope))
+      new (static_cast<void*>(scope)) InvocationScope(
+          InvocationScope::Adopt(IsAt(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -10888,7 +10965,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
   static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
-    if (!scope) return;
+    if (!IsAt(scope)) return;
     const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
     new (static_cast<void*>(scope)) InvocationScope(
         is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {

@@ -44,8 +44,8 @@
 #include <vector>
 
 // ---- opkit/version.hpp
-// Version of the toolkit and the inline namespace made of it, so that objects compiled against two
-// versions link as strangers instead of mixing layouts. Every header opens
+// The toolkit's version, and the inline namespace made of it: objects compiled against two versions
+// share no symbol, so their layouts never mix. Every header opens
 // `namespace opkit::inline OPKIT_ABI {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
@@ -66,11 +66,14 @@
 #endif  // OPKIT_VERSION_HPP_
 
 // ---- opkit/config.hpp
-// The toolkit's switches, and the abilities of the compiler in use under the toolkit's own names.
-// Row 0: includes nothing but the version.
+// Configuration macros of the toolkit, and its own names for compiler attributes. The lowest
+// header: it includes only the version (row 0).
 #ifndef OPKIT_CONFIG_HPP_
 #define OPKIT_CONFIG_HPP_
 
+#if defined(__clang__) ? __clang_major__ < 16 : defined(__GNUC__) && __GNUC__ < 12
+#error "opkit needs a newer compiler: g++ 12 or clang 16 and up"
+#endif
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
 #endif
@@ -82,10 +85,10 @@
 #endif
 
 // The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
-// OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
-// impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
-// defines OPKIT_IMPLEMENTATION before it includes the widest umbrella that the program uses, such
-// as opkit/all.hpp.
+// OPKIT_COMPILED, headers hold only declarations, templates and hot functions. The other
+// definitions stand in impl/*.ipp and are compiled once: by src/*.cpp, or by one unit of the
+// program that defines OPKIT_IMPLEMENTATION. That unit includes the widest umbrella that the
+// program uses, such as opkit/all.hpp.
 #if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
 #define OPKIT_COMPILED
 #endif
@@ -94,15 +97,16 @@
 #else
 #define OPKIT_INLINE inline
 #endif
-// A header ends with `#ifdef OPKIT_DEFINITIONS`, `#include` of its .ipp.
+// A header with an .ipp ends with `#ifdef OPKIT_DEFINITIONS` and the `#include` of that .ipp.
 #if !defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
 #define OPKIT_DEFINITIONS
 #endif
 
-// Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
-// lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
+// Marks a lambda that ParallelFor runs on the device. It is `__device__` alone under nvcc: a
+// `__host__ __device__` lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled
+// in .cc files.
 #ifdef __CUDACC__
-#define OPKIT_DEVICE_COMPILER  // one that compiles kernels of a device
+#define OPKIT_DEVICE_COMPILER  // the compiler also compiles device kernels
 #define OPKIT_DEVICE __device__
 #define OPKIT_HOST_DEVICE __host__ __device__
 #else
@@ -111,28 +115,30 @@
 #endif
 
 #ifdef __CUDA_ARCH__
-#define OPKIT_DEVICE_PASS  // this pass of the device compiler makes the device's code
+#define OPKIT_DEVICE_PASS  // this pass generates device code
 #endif
 
-// Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.
+// Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
+// Exception types need it, so that another shared object can catch them.
 #define OPKIT_EXPORT __attribute__((visibility("default")))
 
-// One in each program or shared library, whatever a dynamic linker would make of it.
+// Gives each program and each shared library its own copy: the dynamic linker cannot merge hidden
+// symbols.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
-// Keeps one copy of a body that many places would take in.
+// Keeps one copy of a function that the compiler would inline at many places.
 #define OPKIT_NOINLINE __attribute__((noinline))
 
-// Keeps error paths out of the way of the caller's instructions.
+// Marks error paths, so that the compiler places them apart from the caller's hot instructions.
 #define OPKIT_COLD __attribute__((cold))
 
 #define OPKIT_CONCAT_(a, b) a##b
 #define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
 #define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
-// Begins `macro`, which is for namespace scope, with declarations that are errors elsewhere: the
-// sentence of one is printed in a function, the name of the other in a class. nvcc takes neither in
-// an unnamed namespace.
+// First line of a `macro` that belongs at namespace scope; elsewhere a compile error. In a function
+// the static_assert prints its sentence, in a class the extern declaration shows its name. Has no
+// effect under nvcc, which accepts neither declaration in an unnamed namespace.
 #ifdef OPKIT_DEVICE_COMPILER
 #define OPKIT_AT_NAMESPACE_SCOPE(macro) static_assert(true)
 #else
@@ -196,9 +202,9 @@
 #endif  // OPKIT_MACROS_HPP_
 
 // ---- opkit/not_included.hpp
-// Names what opkit/opkit.hpp leaves out, so that the compiler's words for a program that uses it
-// without its header name that header: a macro is one error, a class is declared beside its
-// header's name.
+// Declares names that opkit/opkit.hpp leaves out, so that the compiler's error for a program that
+// uses them names the missing header. A macro becomes one static_assert; a class is declared with
+// its header's name beside it.
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 
@@ -212,8 +218,8 @@ class Profiler;           // defined in opkit/profile.hpp
 
 }  // namespace opkit
 
-// clang shows where a class is declared that a variable needs defined. g++ does not, but suggests
-// the same name of another namespace, and shows that.
+// For a variable of an incomplete class, clang shows the class's declaration. g++ does not; for an
+// unknown name it suggests the same name in another namespace and shows that declaration.
 #ifdef __clang__
 namespace opkit::inline OPKIT_ABI {
 #else
@@ -237,7 +243,8 @@ class Library;          // defined in opkit/plugin.hpp
 }  // namespace opkit_not_included
 #endif
 
-// The error, and a variable template that takes the rest of the statement and does not look at it.
+// Prints the error. The variable template then absorbs the rest of the statement, which the
+// compiler does not check.
 #define OPKIT_NOT_INCLUDED(macro, header)                            \
   static_assert(false, #macro " needs #include <opkit/" header ">"); \
   template <class Builder>                                           \
@@ -264,10 +271,10 @@ class Library;          // defined in opkit/plugin.hpp
 #endif  // OPKIT_NOT_INCLUDED_HPP_
 
 // ---- opkit/base/strings.hpp
-// StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
-// goes through it, so numbers look the same everywhere. A message is built at hundreds of places
-// with as many combinations of types, and each is an instantiation: so a call makes an array of
-// parts, two words each, and hands it to one function that is not a template.
+// StrCat: builds messages by concatenation, without <sstream>. All text for users goes through it,
+// so numbers look the same everywhere. Messages are built at hundreds of places with as many
+// combinations of types, and each would be an instantiation. A call therefore makes an array of
+// parts, two words each, for one function that is not a template.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -277,8 +284,8 @@ namespace detail {
 
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
-// these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
-// reports nothing builds no strings, and one that does is a few stores.
+// these (`[1, 2]`). Use it as a parameter type only: it refers to the object that it was made from.
+// A call that reports nothing builds no string; a call that reports costs a few stores.
 class Text {
  public:
   constexpr Text() : Text("") {}
@@ -294,8 +301,8 @@ class Text {
   Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
   Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
   Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
-  // Asks for a class or enumeration by the compiler's own traits first: no literal instantiates
-  // anything.
+  // Tests for a class or enumeration with the compiler's built-in traits first, so that a literal
+  // instantiates nothing.
   template <class T>
     requires((__is_class(T) || __is_enum(T)) &&
              requires(const T& value) { std::string_view(ToString(value)); })
@@ -344,13 +351,13 @@ OPKIT_COLD std::string Join(std::initializer_list<Text> parts);
 
 }  // namespace detail
 
-// Concatenates the parts: whatever a detail::Text is made from.
+// Concatenates the parts; each has a type that detail::Text accepts.
 template <class... Parts>
 OPKIT_COLD std::string StrCat(const Parts&... parts) {
   return detail::Join({parts...});
 }
 
-// std::cout << shape: whatever has a ToString is printed by it.
+// Prints any type that has a ToString: std::cout << shape.
 template <class Char, class Traits, class T>
   requires((std::is_class_v<T> || std::is_enum_v<T>) &&
            !std::is_convertible_v<const T&, std::string_view> &&
@@ -371,15 +378,16 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 
 namespace opkit::inline OPKIT_ABI {
 
-// Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
+// Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
+// case.
 OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
-// letters, at least one).
+// Returns the candidate nearest to `name`, or "" if none is near enough to be a slip: at most a
+// third of the letters of `name` differ, or one letter.
 OPKIT_COLD std::string NearestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-// " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
+// Returns " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" if there are no candidates.
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
@@ -388,9 +396,9 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 #endif  // OPKIT_BASE_SUGGEST_HPP_
 
 // ---- opkit/base/error.hpp
-// opkit::Error, the one exception of the toolkit: a code to branch on, a message that says what was
-// expected, what was found and how to mend it, and context lines added on the way up. Input that a
-// user can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+// opkit::Error, the one exception of the toolkit: a code to branch on, a message with what was
+// expected, what was found and how to fix it, and context lines that callers add. Input that a user
+// can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
@@ -398,7 +406,7 @@ namespace opkit::inline OPKIT_ABI {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
-  kTypeMismatch,        // a value of another type or dtype than asked for
+  kTypeMismatch,        // a type or dtype other than the requested one
   kNotFound,            // no such operator, blob, backend, argument, file
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
@@ -413,9 +421,9 @@ enum class ErrorCode {
 
 const char* ToString(ErrorCode code);
 
-// `what()` is the message followed by one indented line for each context. Copies are independent;
-// AddContext is not thread-safe: an Error that an event holds is shared by all threads that wait
-// for it.
+// `what()` is the message followed by one indented line for each context. Copies are independent.
+// AddContext is not thread-safe: add lines to a copy of an Error that an event holds, because all
+// threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
@@ -424,26 +432,28 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
-  // Lines of context that were left out of a long list: the first lines, which are nearest to what
-  // failed, and the last are kept, and between them one that says how many are not.
+  // Returns how many lines were left out of a long context. The first lines, which are nearest to
+  // the failure, and the last are kept; a line between them gives this number.
   int lines_left_out() const noexcept { return left_out_; }
-  // The exception this error was made of when that was not an Error itself; null otherwise.
+  // Returns the exception that this error was made from if that was not an Error; null otherwise.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
-  // Address of the object the error is about (a Tensor), for a caller who knows its name.
+  // Returns the address of the object that the error is about (a Tensor), for a caller who knows
+  // its name.
   const void* subject() const noexcept { return subject_; }
 
   Error& AddContext(std::string line);
-  // Held where others read it: it must not change any more. Copies are not.
+  // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
   void SetShared() const noexcept { shared_.Set(); }
 
  private:
+  // A flag that copies do not inherit.
   struct SharedFlag {
     SharedFlag() = default;
     SharedFlag(const SharedFlag&) {}
     SharedFlag& operator=(const SharedFlag&) { return *this; }
-    // Relaxed: set by the thread that shares it, before the others can see it.
+    // Relaxed: the thread that shares the object sets the flag before other threads can see it.
     bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
     void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
     mutable bool value = false;
@@ -469,18 +479,18 @@ template <class Part, class... Parts>
   detail::ThrowJoined(code, {part, parts...});
 }
 
-// In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
-// of that its message.
+// Returns the current exception as an Error; call it in a catch block. An exception of another type
+// becomes the Error's cause(), and its what() the message.
 OPKIT_COLD Error CurrentError();
 
 namespace detail {
 
-// In a catch block: throws the same Error with one more line of context. Another exception becomes
-// an Error; of an Error that others hold a copy gets the line (a class derived from Error would be
-// cut by copying, and goes on as it is).
+// Throws the current exception again with one more line of context; call it in a catch block. An
+// exception of another type becomes an Error. Adds the line to a copy if the Error is shared. A
+// shared Error of a derived class is thrown without the line, because a copy would cut it.
 [[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
 
-// call(), with the line context() in whatever it throws.
+// Returns call(), and adds the line context() to an exception that it throws.
 template <class F, class Context>
 decltype(auto) InContext(F&& call, Context&& context) {
   try {
@@ -495,7 +505,8 @@ decltype(auto) InContext(F&& call, Context&& context) {
 
 }  // namespace opkit
 
-// For operator authors: throws Error(kInvalidArgument) with the condition's text and the parts.
+// Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
+// false. For operator authors.
 #define OPKIT_ENFORCE(condition, ...)                                        \
   do {                                                                       \
     if (!(condition)) [[unlikely]]                                           \
@@ -503,7 +514,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
                      "expected " #condition __VA_OPT__(": ", ) __VA_ARGS__); \
   } while (0)
 
-// An invariant of the toolkit itself; compiled out with NDEBUG.
+// Aborts if the condition, an invariant of the toolkit itself, is false. Compiled out with NDEBUG.
 #ifdef NDEBUG
 #define OPKIT_ASSERT(condition) static_cast<void>(0)
 #else
@@ -543,11 +554,11 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// Whether the number is a dtype's, kUndefined included: numbers of files and of other hosts may not
-// be.
+// True if the number is that of a dtype, kUndefined included; numbers from files and other hosts
+// may be others.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Bytes of one element; 0 for kUndefined and for what is no dtype.
+// Returns the bytes of one element; 0 for kUndefined and for an invalid number.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
@@ -667,7 +678,8 @@ constexpr DType DTypeOfImpl() {
 
 }  // namespace detail
 
-// The DType of a C++ type; kUndefined for a type that is not an element type.
+// The DType of a C++ type; kUndefined for a type that is not an element type. That of `char` is
+// int8 where char is signed (x86-64) and uint8 where it is not (ARM64).
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 
@@ -675,7 +687,7 @@ inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 template <class T>
 concept Element = kDTypeOf<T> != DType::kUndefined;
 
-// "float32", …: the DType of that name, or kUndefined.
+// Returns the DType of a name such as "float32"; kUndefined for other names.
 inline DType DTypeFromName(std::string_view name) {
   for (int i = 1; i < kNumDTypes; ++i)
     if (name == ToString(static_cast<DType>(i))) return static_cast<DType>(i);
@@ -696,7 +708,7 @@ Result CallWithTypeAs(F& f) {
 }
 }  // namespace detail
 
-// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns what it returns. `f` is a lambda
+// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns its result. `f` is a lambda
 // `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
 // Error (kTypeMismatch) that lists those supported.
 //
@@ -722,46 +734,47 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
 // ---- opkit/base/hook.hpp
-// Hook: a function of an upper row that a lower row calls without naming it. The folder that calls
-// owns the hook; the header that makes the case possible fills it, so that a program which does not
-// include that header does not compile what stands behind it.
+// Hook: lets code of a lower row call a function of an upper row without including its header. The
+// calling folder declares the hook; the upper header fills it. A program that does not include the
+// upper header does not compile the function behind the hook.
 #ifndef OPKIT_BASE_HOOK_HPP_
 #define OPKIT_BASE_HOOK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Throws the Error (kFailedPrecondition) of a call through an empty hook.
+// Throws the Error (kFailedPrecondition) for a call through an empty hook.
 [[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
 
 template <class Signature>
 class Hook;
 
-// A namespace-scope variable, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it, so
-// that it is full before main; a call from another static initialiser may come too early, and is
-// the Error of an empty hook. Filling it twice with one function is allowed. In the compiled
-// runtime a source of src/ that calls through a hook links the source that fills it.
+// Declare a hook at namespace scope, constinit and OPKIT_IMAGE_LOCAL. A static initialiser fills it
+// before main; a call from another static initialiser may come too early and throws the Error of an
+// empty hook. Filling it twice with the same function is allowed. In the compiled runtime, a source
+// of src/ that calls through a hook also links the source that fills it.
 //
-//   // In the header that calls.
+//   // In the calling header.
 //   OPKIT_IMAGE_LOCAL inline constinit Hook<int(const Plan&)> g_draw{"drawing a plan",
 //                                                                    "opkit/graph.hpp"};
-//   // In the .ipp of the header that makes the case possible.
+//   // In the .ipp of the upper header.
 //   OPKIT_IMAGE_LOCAL inline const bool kFillsDraw = g_draw.Fill(&DrawPlan);
 template <class R, class... Args>
 class Hook<R(Args...)> {
  public:
-  // The Error of an empty hook says "`what` needs `header`": the narrowest umbrella that fills it,
-  // or the header itself where that is none but opkit/all.hpp.
+  // The Error of an empty hook reads "`what` needs `header`". `header` is the narrowest umbrella
+  // that fills the hook, or the upper header itself if no umbrella but opkit/all.hpp does.
   constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
   Hook(Hook&&) = delete;
 
-  // Relaxed: every thread may fill it, with the same function, and reads nothing else by it.
+  // Stores the function; returns true, for a static initialiser. Relaxed: threads store the same
+  // function, and it publishes no other data.
   bool Fill(R (*function)(Args...)) noexcept {
     __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
     return true;
   }
   explicit operator bool() const { return __atomic_load_n(&function_, __ATOMIC_RELAXED); }
-  // Error (kFailedPrecondition) with the name of the header where the hook is empty.
+  // Calls the function. Error (kFailedPrecondition) with the header's name if the hook is empty.
   R operator()(Args... args) const {
     R (*const function)(Args...) = __atomic_load_n(&function_, __ATOMIC_RELAXED);
     if (!function) [[unlikely]]
@@ -788,7 +801,7 @@ class Hook<R(Args...)> {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Base of what is held by IntrusivePtr.
+// Base class of the objects that IntrusivePtr holds.
 class RefCounted {
  public:
   RefCounted() = default;
@@ -802,9 +815,9 @@ class RefCounted {
   mutable std::atomic<int64_t> count_{0};
 };
 
-// Regular handle of a RefCounted. It has no call of std::swap or std::exchange, which every T would
-// make again, with the traits that they ask. Copies may live on different threads; one handle
-// object may not be written from two.
+// A regular handle of a RefCounted object. Copies may live on different threads; two threads must
+// not write the same handle. Calls no std::swap or std::exchange, since these and their traits
+// would be instantiated for every T.
 template <class T>
 class IntrusivePtr {
  public:
@@ -815,8 +828,8 @@ class IntrusivePtr {
   template <class U>
     requires std::is_convertible_v<U*, T*>
   IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
-  // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
-  // destroys that.
+  // Two operators, not one that takes its argument by value: in `handle = {}` inside a template,
+  // clang 16 never destroys that argument.
   IntrusivePtr& operator=(const IntrusivePtr& other) { return *this = IntrusivePtr(other); }
   IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
     IntrusivePtr moved(static_cast<IntrusivePtr&&>(other));
@@ -833,8 +846,8 @@ class IntrusivePtr {
   explicit operator bool() const { return object_; }
   friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
 
-  // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
-  // that sees 1 may write to what the last other owner wrote.
+  // Returns the number of handles; exact only when no other thread copies or drops one at the same
+  // time. Acquire: a caller that sees 1 also sees the writes of the last other owner.
   int64_t use_count() const {
     return object_ ? object_->count_.load(std::memory_order_acquire) : 0;
   }
@@ -856,8 +869,8 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
 
-// Objects of one kind that their owner knows. One vector type for all of them, since every other
-// std::vector that grows costs a translation unit about 4 ms.
+// Objects whose type only their owner knows. There is one vector type for all of them, since every
+// other std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
 
 namespace detail {
@@ -866,7 +879,7 @@ using ::opkit::MakeIntrusive;
 using ::opkit::RefCounted;
 using ::opkit::RefCountedList;
 
-// A T that is held by reference.
+// A reference-counted T.
 template <class T>
 struct Shared : RefCounted {
   explicit Shared(T object) : value(std::move(object)) {}
@@ -879,9 +892,9 @@ struct Shared : RefCounted {
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
 // ---- opkit/core/layout.hpp
-// Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
-// strides); any other id is one that RegisterLayout gave (core/layout_registry.hpp), and its
-// immutable descriptor, where it has one, says which blocking was chosen.
+// Layout: the order of a tensor's elements in memory. The standard layout, id 0, is row-major or
+// described by the strides. RegisterLayout (core/layout_registry.hpp) gives all other ids; an
+// optional immutable descriptor describes the chosen blocking.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -900,18 +913,20 @@ class LayoutDescriptor : public detail::RefCounted {
  public:
   virtual bool Equals(const LayoutDescriptor& other) const = 0;
   virtual std::string Describe() const = 0;
-  // Bytes that the elements of this shape take; negative: as many as in the standard layout.
+  // Returns the bytes that a tensor of this shape takes; negative for as many as in the standard
+  // layout.
   virtual int64_t Bytes(const Shape& shape, DType dtype) const {
     return static_cast<void>(shape), static_cast<void>(dtype), -1;
   }
 };
 
 namespace detail {
-// The name of a registered layout, empty for others; empty while none is registered.
+// Returns the name of a registered layout, an empty string for others. The hook is empty until a
+// layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
 // ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
-// other layouts than the standard one only where some are registered.
+// other layouts only in programs that register some.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -932,7 +947,7 @@ struct Layout {
     if (a.descriptor == b.descriptor) return true;
     return a.descriptor && b.descriptor && a.descriptor->Equals(*b.descriptor);
   }
-  // The name and what the descriptor says: "nChw8c 16 channels".
+  // Returns the name and the descriptor's text: "nChw8c 16 channels".
   friend std::string ToString(const Layout& layout) {
     if (layout.is_standard()) return "standard";
     std::string name = detail::g_layout_name ? detail::g_layout_name(layout.id) : std::string();
@@ -946,15 +961,15 @@ struct Layout {
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
 // ---- opkit/base/index.hpp
-// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
-// by size_t.
+// Index: converts an int to the size_t that indexes a container. Values, nodes and axes are
+// numbered by int, containers by size_t.
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The caller knows that `i` is not negative.
+// Converts `i`, which must not be negative.
 template <class Integer>
 constexpr size_t Index(Integer i) {
   return static_cast<size_t>(i);
@@ -984,7 +999,8 @@ concept IntegerRange = requires(const R& range) {
 namespace detail {
 
 OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
-// `i` counted from the front, where `values` are extents or strides. Error: kOutOfRange.
+// Returns `i` counted from the front; a negative `i` counts from the end. Error (kOutOfRange) that
+// prints `values`, the extents or strides.
 inline size_t CheckedIndex(int64_t i, const int64_t* values, int size) {
   if (i >= 0 && i < size) [[likely]]
     return static_cast<size_t>(i);
@@ -998,7 +1014,7 @@ class Dims {
  public:
   static constexpr int kInline = 6;
 
-  Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
+  Dims() {}  // not defaulted: a const object with a Dims member needs no initializer
   Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
   Dims(const int64_t* values, size_t count) { Assign(values, count); }
   template <IntegerRange R>
@@ -1022,7 +1038,7 @@ class Dims {
   int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
   const int64_t* begin() const { return data(); }
   const int64_t* end() const { return data() + size_; }
-  // A negative index counts from the end. Error (kOutOfRange) for one that is not there.
+  // A negative index counts from the end. Error (kOutOfRange) for an index outside the vector.
   int64_t operator[](int i) const { return data()[detail::CheckedIndex(i, data(), size_)]; }
   int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
@@ -1098,17 +1114,17 @@ class Shape {
   const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  // `axis` counted from the front. Error: kOutOfRange.
+  // Returns `axis` counted from the front; a negative axis counts from the end. Error: kOutOfRange.
   int Axis(int64_t axis) const {
     return static_cast<int>(detail::CheckedIndex(axis, dims_.data(), rank()));
   }
-  // Product of the extents in [begin, end).
+  // Returns the product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
-  // Element strides of the row-major dense tensor of this shape.
+  // Returns the strides, in elements, of the row-major dense tensor of this shape.
   Dims DenseStrides() const;
 
-  // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
-  // of an empty tensor, are never used.
+  // True if `strides` place the elements as DenseStrides() does. Ignores strides of axes of extent
+  // 1, and all strides of an empty tensor.
   bool IsDense(const Dims& strides) const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
@@ -1116,7 +1132,8 @@ class Shape {
   std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
-  // Extents other than zero must multiply within int64 even beside a zero: strides need them.
+  // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
+  // strides are such products.
   static int64_t CountElements(const Dims& dims);
 
   Dims dims_;
@@ -1128,11 +1145,11 @@ class Shape {
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
 // ---- opkit/base/platform.hpp
-// The services of the operating system and the processor that the toolkit uses: for its threads a
-// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
-// as memory. All of it is POSIX and Linux; another system is another version of this header.
+// The services of the operating system and the processor that the toolkit uses: a mutex and a
+// Parker that survive fork, thread names, affinity, a cheap clock, performance counters, files as
+// memory. All of it is POSIX and Linux; a port to another system replaces this header.
 //
-// pthread and futex are used bare because the standard's types cannot be given up in a forked
+// pthread and futex are used directly because the standard's types cannot be abandoned in a forked
 // child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
 // and destroying a condition variable waits for waiters that no longer exist.
 #ifndef OPKIT_BASE_PLATFORM_HPP_
@@ -1143,8 +1160,8 @@ namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// For sections of a few instructions: a thread that finds it locked spins briefly before the system
-// call.
+// A mutex for sections of a few instructions: a thread that finds it locked spins briefly before it
+// sleeps in the kernel.
 class Mutex {
  public:
   constexpr Mutex() = default;
@@ -1152,7 +1169,7 @@ class Mutex {
   Mutex& operator=(const Mutex&) = delete;
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
-  // In a forked child, where the thread that held it may not exist.
+  // Unlocks the mutex in a forked child, where the thread that held it may not exist.
   void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
 
  private:
@@ -1176,7 +1193,7 @@ inline int64_t MonotonicNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
+// Reads a counter for spans of microseconds on one thread; costs about 10 ns. Cycles on x86, ns
 // elsewhere, so one tick is between 0.2 and 1 ns.
 inline uint64_t Ticks() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -1194,14 +1211,15 @@ inline void CpuRelax() {
 #endif
 }
 
-// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
-// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
-// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
+// A place where one thread sleeps until it is signalled; lives on that thread's stack. Set() and
+// Wake() are separate: the signaller calls Set() under the lock of the list that holds the sleeper,
+// and Wake(), a system call, after it. The sleeper may be gone once Set() is done, so Wake() uses
+// only its address.
 class Parker {
  public:
   using Address = const void*;
 
-  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
+  // Release pairs with the acquire in Wait: the woken thread sees the signaller's writes.
   Address Set() {
     signalled_.store(1, std::memory_order_release);
     return &signalled_;
@@ -1210,7 +1228,8 @@ class Parker {
     syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
-  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
+  // Sleeps until Set() and returns true; returns false once `deadline_ns` has passed. The deadline
+  // is on the clock of MonotonicNs; negative for none.
   bool Wait(int64_t deadline_ns = -1);
 
  private:
@@ -1218,18 +1237,18 @@ class Parker {
   std::atomic<uint32_t> signalled_{0};
 };
 
-// The system's number of the calling thread, which traces and debuggers show.
+// Returns the system's number of the calling thread, which traces and debuggers show.
 inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 
-// CPUs that this process may run on, at least 1.
+// Counts the CPUs that the calling thread may run on; at least 1.
 int AvailableCpus();
 
-// The CPU that the calling thread runs on now.
+// Returns the CPU that the calling thread runs on now.
 inline int CurrentCpu() { return sched_getcpu(); }
 
-// Keeps a sleeping thread off one CPU until it has woken. Linux likes to wake a thread on the CPU
-// of the thread that wakes it, and there it waits for its turn, milliseconds where that one goes
-// on. Made and destroyed by the thread that sleeps.
+// Keeps a sleeping thread off one CPU until it has woken. Linux tends to wake a thread on the
+// waker's CPU, where it then waits, for milliseconds if the waker goes on running. Created and
+// destroyed by the sleeping thread.
 class CpuBan {
  public:
   CpuBan() = default;
@@ -1239,7 +1258,7 @@ class CpuBan {
     if (banned_) Lift();
   }
 
-  // By another thread, once; nothing if the thread may run on this CPU alone.
+  // Bans `cpu`; another thread calls it, once. Does nothing if the sleeper may run on no other CPU.
   void Ban(int cpu);
 
  private:
@@ -1247,37 +1266,39 @@ class CpuBan {
 
   const int64_t thread_ = CurrentThreadId();
   bool banned_ = false;
-  cpu_set_t allowed_;  // before, if so
+  cpu_set_t allowed_;  // the CPUs before the ban, if banned_
 };
 
 // Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
 void PinCurrentThread(int index);
 
-// As ps, top and gdb show it; the system keeps the first 15 characters.
+// Sets the name that ps, top and gdb show; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
-// Gives the calling thread, until it ends, a stack for signal handlers, if it has none: where its
-// own has overflown there is no room for one.
+// Gives the calling thread a stack for signal handlers (sigaltstack) until the thread ends, if it
+// has none. A handler needs it after an overflow of the thread's own stack.
 void MakeSignalStack();
 
-// What Linux counts on the calling thread from now on: `type` and `config` are those of
-// perf_event_open(2). A descriptor, or -errno.
+// Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
+// `config` are those of perf_event_open(2).
 int OpenThreadCounter(uint32_t type, uint64_t config);
-// The number until now; scaled, where the processor counted by turns. 0 where it is not to be had.
+// Returns the count until now, scaled up if several counters shared the processor's; 0 if it cannot
+// be read.
 uint64_t ReadThreadCounter(int file);
 inline void CloseThreadCounter(int file) { close(file); }
 
-// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
+// A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {
-  void* data = nullptr;  // also for an empty file
+  void* data = nullptr;  // null also for an empty file
   size_t size = 0;
-  int error = 0;         // errno, when it could not be opened or mapped
-  bool is_file = false;  // and not a folder, pipe or device
+  int error = 0;         // errno if it could not be opened or mapped
+  bool is_file = false;  // a regular file: no folder, pipe or device
 };
 FileMapping MapFileForReading(const char* path);
 inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
-// Lets go of whole pages that were read and will not be soon: they come back from the file.
+// Releases the whole pages inside the range, for bytes that are not needed soon; the next read
+// loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
@@ -1286,8 +1307,8 @@ void ForgetMapped(const void* data, size_t size);
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
 // ---- opkit/core/device_type.hpp
-// DeviceType: the kinds of devices, with DLPack's numbers, and what the toolkit knows about each of
-// them without its backend. This is the one portable place that names a vendor's devices.
+// DeviceType: the kinds of devices, with DLPack's numbers, and the facts that the toolkit knows
+// about each of them without its backend. No other portable header names a vendor's devices.
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -1306,7 +1327,7 @@ enum class DeviceType : int32_t {
   kCUDAManaged = 13,
   kOneAPI = 14,
   kGPU = kCUDA,  // MXNet's "gpu"
-  // Not one of DLPack's. Its tensors are in the CPU's memory, and are exported as the CPU's.
+  // Not a type of DLPack. Its tensors are in CPU memory, and are exported as CPU tensors.
   kCPUStream = 64,
   kFirstUserDevice = 80,
 };
@@ -1319,7 +1340,7 @@ struct KnownDeviceType {
   DeviceType memory;     // the type whose allocator and copies it uses
   bool host_accessible;  // the host may dereference pointers to its memory
 };
-// The common ones first, as lookups go from the front.
+// Common types stand first, because lookups go from the front.
 inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
     {DeviceType::kCPU, "cpu", DeviceType::kCPU, true},
     {DeviceType::kCPUStream, "cpu_stream", DeviceType::kCPU, true},
@@ -1334,7 +1355,7 @@ inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
     {DeviceType::kCUDAManaged, "cuda_managed", DeviceType::kCUDAManaged, true},
     {DeviceType::kOneAPI, "oneapi", DeviceType::kOneAPI, false},
 };
-// Null for a type of the user's own.
+// Returns null for a type of the user's own.
 constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
   for (const KnownDeviceType& known : kKnownDeviceTypes)
     if (known.type == type) return &known;
@@ -1347,8 +1368,8 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
 
 // ---- opkit/core/device.hpp
-// Device: where a tensor's bytes are and an operator runs, {type, index}. A program may register
-// device types of its own beside those of core/device_type.hpp.
+// Device: {type, index}, the place where a tensor's bytes are and an operator runs. A program may
+// register device types of its own beside those of core/device_type.hpp.
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
@@ -1369,15 +1390,15 @@ struct DeviceTypeInfo {
 
 namespace detail {
 
+// The known device types and those that the program has registered.
 struct DeviceTypeRegistry {
   struct Entry {
     DeviceType type;
     DeviceTypeInfo info;
   };
-  // An array, not a vector: what a library allocates on the heap leaks when it is unloaded.
+  // An array, not a vector: heap memory of a library leaks when the library is unloaded.
   struct Entries {
-    static constexpr int kMost =
-        64;  // more than the user's types that AllocatorTable has slots for
+    static constexpr int kMost = 64;  // room for a user's type in every slot of AllocatorTable
     Entries() {
       for (const KnownDeviceType& known : kKnownDeviceTypes)
         all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
@@ -1397,26 +1418,29 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
-// The number of the device type of that name; -1 if this program knows none.
+// Returns the number of the device type of that name; -1 if this program knows none.
 OPKIT_COLD int FindDeviceType(std::string_view name);
 
-// Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
-// registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
+// Registers a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
+// registration is harmless. Errors: kAlreadyExists for another name or number of a known type;
+// kOutOfRange for too many types.
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
-// How to find out why a device of the type is not there; empty where it is. A backend tells.
+// Sets the function that explains why a device of the type is missing; it returns an empty string
+// for a device that is there. Backends call this.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
-// Why the device is not there; empty where it is, or nobody has said how to find out.
+// Returns why the device is missing; empty if it is there, or if its type has no such function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
 
-// True when the host may dereference pointers to this device's memory. Locks for a user's types
-// only.
+// True if the host may dereference pointers to this device's memory. Takes a lock only for a user's
+// own types.
 inline bool IsHostAccessible(DeviceType type) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
   return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
 }
 
-// The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.
+// Returns the device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on
+// cpu:0.
 Device MemoryDevice(Device device);
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
@@ -1430,8 +1454,9 @@ OPKIT_COLD inline std::string ToString(Device device) {
 #endif  // OPKIT_CORE_DEVICE_HPP_
 
 // ---- opkit/core/allocator.hpp
-// Allocator: where a storage's bytes come from. One per memory device, replaceable at run time; it
-// counts what lives and the peak. Backends register theirs; the CPU's is here.
+// Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
+// own, replaceable at run time; it counts live and peak bytes. Backends register theirs; the CPU's
+// is here.
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -1439,14 +1464,15 @@ namespace opkit::inline OPKIT_ABI {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
-// Thread-safe. An allocator must outlive its memory; those given to SetAllocator live for ever.
+// Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
+// it gives out (see SetAllocator).
 class Allocator {
  public:
   virtual ~Allocator() = default;
 
-  // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
-  // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
-  // its type.
+  // Returns at least `bytes` bytes aligned to kAlignment; a null pointer for 0 bytes. Error
+  // (kOutOfMemory) with the requested and the live bytes. `index` is the device's number among
+  // those of its type.
   void* Allocate(int64_t bytes, int32_t index = 0);
   void Deallocate(void* data, int64_t bytes) noexcept;
 
@@ -1457,7 +1483,7 @@ class Allocator {
 
  protected:
   virtual void* DoAllocate(int64_t bytes) = 0;  // null when there is no memory
-  // For a type with several devices, each with memory of its own.
+  // Allocates on the device `index`, for a type whose devices each have memory of their own.
   virtual void* DoAllocateOn(int32_t /*index*/, int64_t bytes) { return DoAllocate(bytes); }
   virtual void DoDeallocate(void* data, int64_t bytes) noexcept = 0;
 
@@ -1465,10 +1491,10 @@ class Allocator {
   std::atomic<int64_t> live_{0}, peak_{0};
 };
 
-// Receives every change of what allocators have given out. A sink lives as long as the process.
+// Receives every allocation and deallocation. A sink lives as long as the process.
 class MemorySink {
  public:
-  // `bytes` more, less where negative, so that `live` are in use.
+  // `bytes` were allocated, or freed if negative; `live` bytes are now in use.
   virtual void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept = 0;
 
  protected:
@@ -1493,7 +1519,7 @@ class CPUAllocator final : public Allocator {
 };
 
 namespace detail {
-// Devices are few: a fixed table by device type, read without a lock.
+// The allocators by device type. A fixed table, since device types are few; read without a lock.
 struct AllocatorTable {
   static constexpr int kSlots = 128;
   std::atomic<Allocator*> slots[kSlots] = {};
@@ -1504,7 +1530,8 @@ struct AllocatorTable {
 AllocatorTable& Allocators();
 }  // namespace detail
 
-// The allocator of the device's memory. Error (kUnsupported) where no backend brought one.
+// Returns the allocator of the device type's memory. Error (kUnsupported) if no backend has set
+// one.
 Allocator& GetAllocator(DeviceType type);
 
 // Replaces the allocator of the device's memory for new storages and returns the one before (null
@@ -1516,24 +1543,25 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
 // ---- opkit/core/storage.hpp
-// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it,
-// through the allocator it came from or the deleter that foreign memory was adopted with.
+// Storage: reference-counted bytes of one device. Tensors view it. The last handle frees it,
+// through its allocator or the deleter of foreign memory.
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
+// The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
  public:
-  // Frees foreign memory; `context` is what was given with it.
+  // Frees foreign memory; `context` is the pointer given to the constructor.
   using Deleter = void (*)(void* data, void* context);
 
-  // Bytes from the device's allocator. Error: kOutOfMemory, kUnsupported.
+  // Takes the bytes from the device's allocator. Errors: kOutOfMemory, kUnsupported.
   StorageBlock(Device device, int64_t nbytes)
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
     data_ = allocator_->Allocate(nbytes, device.index);
   }
-  // Foreign memory; `deleter` may be null when the caller keeps it alive.
+  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
   OPKIT_NOINLINE ~StorageBlock() override {
@@ -1546,7 +1574,8 @@ class StorageBlock final : public detail::RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
-  // No address in common, as two blocks of one allocator; foreign memory may overlap.
+  // True if the two have no address in common, as two blocks of one allocator; foreign memory may
+  // overlap.
   bool IsApartFrom(const StorageBlock& other) const {
     const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
     return a + static_cast<uintptr_t>(nbytes_) <= b ||
@@ -1578,7 +1607,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 
 // ---- opkit/core/tensor.hpp
 // Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
-// Tensor is cheap and shares its bytes; CopyFrom copies them. What every operator reads and writes.
+// Tensor is cheap and shares its bytes; CopyFrom copies them. Operators read and write Tensors.
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
@@ -1608,7 +1637,8 @@ class Tensor {
   // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
-  // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
+  // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
+  // counts differ.
   template <Element T>
   static Tensor From(Shape shape, std::initializer_list<T> values) {
     return From(std::move(shape), values.begin(), values.size());
@@ -1622,7 +1652,7 @@ class Tensor {
     if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
-  // A vector, span or array of T.
+  // Takes a vector, span or array of T.
   template <Element T, class Range>
     requires requires(const Range& range) {
       { range.data() } -> std::convertible_to<const T*>;
@@ -1640,8 +1670,8 @@ class Tensor {
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
-  // Memory of the caller's, which must outlive every tensor that shares it. Throws where it is null
-  // and the shape has elements.
+  // Views the caller's memory, which must outlive every tensor that shares it. Error
+  // (kInvalidArgument) for a null pointer if the shape has elements.
   template <Element T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
@@ -1673,14 +1703,16 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Bytes that Resize can use without new memory; 0 where strides leave gaps that are not ours.
+  // Returns the bytes that Resize can use without new memory; 0 if strides leave gaps, which may
+  // belong to other tensors.
   int64_t capacity() const { return capacity_; }
-  // In elements.
+  // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
-  // Whether it has strides of its own, as a view may; they can still be those of a dense one.
+  // True if the tensor stores strides, as a view may; they can still be dense.
   bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
-  // Elements of this dtype and shape at this place, dense and in the standard layout.
+  // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
+  // layout.
   bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
         shape_.rank() != rank)
@@ -1690,17 +1722,17 @@ class Tensor {
       if (own[axis] != extents[axis]) return false;
     return true;
   }
-  // Has a dtype and memory, so that it may be read.
+  // True if the tensor has a dtype, and memory for its elements, so that it may be read.
   bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
 
-  // Pointer to the first element; elements follow `strides()`. Errors: kTypeMismatch for another
-  // T, kUninitialized.
+  // Returns the first element's address; elements follow `strides()`. Errors: kTypeMismatch for
+  // another T, kUninitialized.
   template <Element T>
   const T* data() const {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // As data(); a tensor that has no dtype yet takes T and is allocated.
+  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -1708,7 +1740,7 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
-  // As data<T>(), for a dtype that the program knows at run time.
+  // Returns the same as data<T>(), for a dtype that the program knows at run time.
   const void* raw_data(DType wanted) const {
     CheckHolds(wanted);
     return raw_data();
@@ -1716,7 +1748,8 @@ class Tensor {
   void* raw_mutable_data() const {
     return storage_ ? static_cast<char*>(storage_->data()) + byte_offset_ : nullptr;
   }
-  // The elements in row-major order. Host tensors only.
+  // Returns the elements in row-major order. Error (kUnsupported) for a tensor that the host cannot
+  // reach.
   template <Element T>
   std::vector<T> ToVector() const {
     CheckHolds(kDTypeOf<T>);
@@ -1727,19 +1760,19 @@ class Tensor {
     return std::vector<T>(values, values + numel());
   }
 
-  // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
-  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and the
-  // tensors that share the old memory keep it. Without a dtype only the shape is set.
+  // Changes the shape and keeps the dtype. Memory is kept when it is large enough, so shrinking and
+  // growing back costs nothing. Otherwise the tensor takes new memory with undefined contents, and
+  // the tensors that share the old memory keep it. Without a dtype only the shape is set.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
   }
   void Resize(Shape shape, DType dtype);
-  // Memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
+  // Reserves memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
   void ReserveSpace(int64_t outer);
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
-  // Drops memory and strides alone: to read elements of the dtype and shape that stay is an Error
+  // Drops memory and strides; dtype and shape stay. Reading elements is then an Error
   // (kUninitialized), unless there are none.
   void ReleaseMemory();
 
@@ -1747,20 +1780,22 @@ class Tensor {
   // the element counts agree.
   void ShareData(const Tensor& source);
 
-  // A dense copy of the source's elements in this tensor's own memory and device, both reachable
-  // from the host (device/copy.hpp crosses devices).
+  // Copies the source's elements, dense, into this tensor's own memory on its device. Both devices
+  // must be reachable from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // The tensor that a copy of `source` writes to: this one resized, or new memory of its device
-  // where the two overlap. This tensor stays as it is.
+  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
+  // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
   Tensor PreparedFor(const Tensor& source) const;
-  // A dense tensor with memory of its own.
+  // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
 
-  // The same memory under another shape of equal element count. One extent may be -1.
+  // Returns the same memory under another shape of equal element count. One extent may be -1.
   Tensor View(const Dims& dims) const;
-  // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
+  // Returns the elements [begin, end) of `axis`, in the same memory. Resizing a slice never reaches
+  // beyond it.
   Tensor Slice(int axis, int64_t begin, int64_t end) const;
-  // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
+  // Returns the same memory with its axes in another order: axis i of the result is axis order[i]
+  // of this tensor.
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
@@ -1770,19 +1805,20 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // For layouts that need other sizes than the dense one: all of `storage`, or `bytes` of it behind
-  // `byte_offset`.
+  // Returns a tensor in a layout whose size may differ from the dense one. Views `bytes` bytes of
+  // `storage` behind `byte_offset`, all of them if `bytes` is negative.
   static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                            int64_t byte_offset = 0, int64_t bytes = -1);
-  // The same memory on another device that can reach it (cpu and cpu_stream).
+  // Moves the tensor to another device that reaches the same memory (cpu and cpu_stream). Error
+  // (kInvalidArgument) for other devices.
   void SetDevice(Device device);
 
-  // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
+  // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
   OPKIT_COLD std::string Describe() const;
   friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
   std::string ToString() const { return Describe(); }  // the same
 
-  // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
+  // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
@@ -1813,9 +1849,9 @@ class Tensor {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
-  // Bytes from the first element to the end of the last.
+  // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // As SpanBytes, for strides that nobody has checked yet: -1 when they cannot be right.
+  // Returns the same for unchecked strides; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -1841,7 +1877,7 @@ class Tensor {
 
 namespace opkit::inline OPKIT_ABI {
 
-// A list's number is its element's plus five.
+// The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
   kInt,
   kFloat,
@@ -1859,7 +1895,8 @@ const char* ToString(AttributeType type);
 
 namespace detail {
 
-// The type an element is kept as: int64, double, bool, string or Tensor; void for any other type.
+// The type that an element is stored as: int64, double, bool, string or Tensor; void for any other
+// type.
 template <class T>
 using StoredAttribute = std::conditional_t<
     std::is_same_v<T, bool>, bool,
@@ -1911,7 +1948,7 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
-  // The elements as they are kept: a single value is a list of one, and bools are integers. Only
+  // The stored elements. A single value is a list of one, and bools are stored as integers. Only
   // the list that belongs to the type has elements.
   struct Values : detail::RefCounted {
     std::vector<int64_t> ints;
@@ -1923,32 +1960,32 @@ class Attribute {
       : type_(type), values_(std::move(values)) {}
   const Values& values() const { return *values_; }
 
-  // Also when moved from: a copy shares the value, which never changes.
+  // A move is a copy too: copies share the value, which never changes.
   Attribute(const Attribute&) = default;
   Attribute& operator=(const Attribute&) = default;
 
   AttributeType type() const { return type_; }
   bool is_list() const { return type_ >= AttributeType::kInts; }
-  // Elements of a list; 1 for a single value.
+  // Returns the number of elements of a list; 1 for a single value.
   size_t size() const {
     const Values& all = *values_;
     return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
   }
 
-  // Whether it was given as T: an element type or a vector of one.
+  // True if the attribute has the type of T: an element type or a vector of one.
   template <class T>
   bool Is() const {
     return type_ == kAttributeTypeOf<T>;
   }
-  // Whether Get of that type returns. Integers read as floating-point numbers too, and an empty
-  // list as a list of anything.
+  // True if Get can return this type. Integers read as floating-point numbers too, and an empty
+  // list as a list of any type.
   bool ReadsAs(AttributeType wanted) const {
     return type_ == wanted || (is_list() && size() == 0 && wanted >= AttributeType::kInts) ||
            (type_ == AttributeType::kInt && wanted == AttributeType::kFloat) ||
            (type_ == AttributeType::kInts && wanted == AttributeType::kFloats);
   }
-  // Errors: kTypeMismatch for a type that it does not read as, kOutOfRange for an integer that T
-  // cannot hold exactly.
+  // Returns the value as T. Errors: kTypeMismatch for a type that the attribute cannot be read as;
+  // kOutOfRange for an integer that T cannot hold exactly.
   template <class T>
   T Get() const {
     if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
@@ -2039,29 +2076,29 @@ struct NamedAttribute {
   friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
 };
 
-// Named attributes in the order they were set. A few at a time, read when an operator is built and
-// never while it runs: a list beats a map.
+// Named attributes in the order they were set. A list, not a map: an operator has few attributes,
+// and reads them when it is built, never while it runs.
 class Arguments {
  public:
   Arguments() = default;
-  // Error (kInvalidArgument) for a name that is there twice.
+  // Error (kInvalidArgument) for a name that is given twice.
   Arguments(std::initializer_list<NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
   void Set(std::string name, Attribute value);
   bool Remove(std::string_view name);
-  // Null when there is none.
+  // Returns null if no attribute has the name.
   const Attribute* Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name); }
 
-  // The attribute as T, or `fallback` when there is none. A stored value of another type is an
-  // Error (kTypeMismatch) that names the argument.
+  // Returns the attribute as T, or `fallback` if there is none. A stored value of another type is
+  // an Error (kTypeMismatch) that names the argument.
   template <class T>
   T Get(std::string_view name, T fallback) const {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // As above; an Error (kNotFound) when there is none.
+  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
@@ -2093,9 +2130,9 @@ class Arguments {
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
 // ---- opkit/core/dlpack.hpp
-// DLPack in and out without a copy, versioned and unversioned. The structs are our own declarations
-// of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares them with the real
-// header.
+// Exports tensors to DLPack and imports them without a copy, versioned and unversioned. The structs
+// are our own declarations of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares
+// them with the real header.
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
@@ -2144,6 +2181,7 @@ inline constexpr uint32_t kMinorVersion = 1;
 
 namespace detail {
 
+// A DType, and the code and bits that DLPack has for it.
 struct DLPackTypeRow {
   DType dtype;
   uint8_t code, bits;
@@ -2155,7 +2193,7 @@ inline constexpr DLPackTypeRow kDLPackTypes[] = {
     {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
     {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
 
-// Keeps the tensor alive and the arrays that the exported DLTensor points into.
+// An exported tensor: keeps its memory alive, and the arrays that the DLTensor points to.
 template <class Managed>
 struct DLPackExport {
   Tensor tensor;
@@ -2213,7 +2251,7 @@ Tensor ImportDLPack(Managed* managed) {
   int64_t last = 0;
   for (int i = 0; i < strides.size(); ++i) {
     int64_t step = 0;
-    if (shape[i] == 1) strides[i] = 0;  // unused, and may be anything
+    if (shape[i] == 1) strides[i] = 0;  // unused; may have any value
     if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
         __builtin_add_overflow(last, step, &last))
       Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
@@ -2250,7 +2288,7 @@ concept Versioned = requires(T& t) { t.version.major; };
 
 }  // namespace detail
 
-// Structs of DLPack's layout: those above, or the real header's.
+// Structs with DLPack's layout: those above or those of the real header.
 template <class T>
 concept DLPackManaged = requires(T& t) {
   t.dl_tensor.byte_offset;
@@ -2260,8 +2298,8 @@ concept DLPackManaged = requires(T& t) {
                                               : sizeof(dlpack::DLManagedTensor));
 };
 
-// Exports without a copy, as our struct or another of its layout; the caller owns the result and
-// calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
+// Exports without a copy, as our struct or another one of the same layout; the caller owns the
+// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
 template <DLPackManaged Managed = dlpack::DLManagedTensor>
 Managed* ToDLPack(const Tensor& tensor) {
   return detail::ExportDLPack<Managed>(tensor);
@@ -2274,8 +2312,9 @@ Managed* ToDLPackVersioned(const Tensor& tensor) {
 }
 
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
-// handle; on an Error it still belongs to the caller. A read-only one is refused unless
-// `accept_read_only`: a Tensor does not remember that it must not be written.
+// handle; on an Error it still belongs to the caller. A read-only tensor is an Error
+// (kInvalidArgument) unless `accept_read_only` is true: a Tensor does not remember that it must not
+// be written.
 template <DLPackManaged Managed>
 Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
@@ -2296,65 +2335,80 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
 #endif  // OPKIT_CORE_DLPACK_HPP_
 
 // ---- opkit/core/symbolic_shape.hpp
-// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
-// the rank itself may be unknown. What shape inference reads and writes.
+// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown,
+// perhaps with an upper bound, and the rank itself may be unknown. Shape inference reads and writes
+// such shapes.
 #ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 #define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Thrown by what asks for a rank or an extent that is not known. In an inference function it means
-// that there is nothing to infer yet, and is no Error of Compile.
+// Thrown by functions that need a rank or an extent that is not known. From an inference function
+// it means that nothing can be inferred yet, which is no Error of Compile.
 class OPKIT_EXPORT NotKnownYet : public Error {
  public:
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
-// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
+// One extent. Two symbols of the same name are the same extent; two unknown extents may differ.
 class Dim {
  public:
   Dim() = default;  // unknown
-  Dim(int64_t value) : value_(value) {
+  Dim(int64_t value) : value_(value), most_(value) {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
   }
   static Dim Symbol(std::string name);
+  // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
+  static Dim AtMost(int64_t most);
+  // The same, for no larger than the other extent; unknown where that has no bound.
+  static Dim AtMost(const Dim& whole) { return whole.most_ < 0 ? Dim() : AtMost(whole.most_); }
 
   bool is_known() const { return value_ >= 0; }
   bool is_symbol() const { return !symbol_.empty(); }
   bool is_unknown() const { return !is_known() && !is_symbol(); }
-  // Error (kFailedPrecondition) unless known.
+  // Returns the number. Error (kFailedPrecondition) unless it is known.
   int64_t value() const;
   const std::string& symbol() const { return symbol_; }
+  // Returns the largest value that the extent can have: a number itself, or the upper bound;
+  // nothing without a bound.
+  std::optional<int64_t> most() const {
+    return most_ < 0 ? std::nullopt : std::optional<int64_t>(most_);
+  }
 
   friend bool operator==(const Dim&, const Dim&) = default;
-  friend std::string ToString(const Dim& dim) {
-    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
-  }
-  // True unless the two are known to differ.
-  static bool Compatible(const Dim& a, const Dim& b) {
-    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
-  }
-  // The extent that both describe, with the knowledge of both; nothing if they contradict each
-  // other.
+  friend std::string ToString(const Dim& dim);
+  // True unless the two extents are known to differ.
+  static bool Compatible(const Dim& a, const Dim& b) { return !a.IsAbove(b) && !b.IsAbove(a); }
+  // Merges two descriptions of one extent: a number is kept before a symbol, a symbol before
+  // unknown, the lower bound before the higher. Returns nothing if they contradict each other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
+  // Returns what is known of an extent that is `a` or `b`: a bound if they differ and both have
+  // one.
+  static Dim Either(const Dim& a, const Dim& b);
 
  private:
+  bool IsAbove(const Dim& other) const {
+    return is_known() && other.most_ >= 0 && value_ > other.most_;
+  }
+
   int64_t value_ = -1;
+  int64_t most_ = -1;  // negative: any
   std::string symbol_;
 };
 
 inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 
-// A number computed from extents, `x[1] - w[0] + 1`: negative ones too, or unknown where one extent
-// is not a number. Becomes an extent by conversion; Error (kInvalidArgument) for a negative
-// one.
+// A number computed from extents, as in `x[1] - w[0] + 1`. Negative numbers are allowed. The result
+// is unknown if one extent is not a number, and has a bound if extents with bounds are added to
+// each other or combined with numbers. Converts to Dim; Error (kInvalidArgument) for a negative
+// number.
 class DimExpr {
  public:
-  DimExpr(int64_t value) : value_(value) {}
-  DimExpr(const Dim& dim) {
+  DimExpr(int64_t value) : value_(value), most_(value) {}
+  DimExpr(const Dim& dim) : most_(dim.most()) {
     if (dim.is_known()) value_ = dim.value();
   }
-  operator Dim() const { return value_ ? Dim(*value_) : Dim(); }
+  operator Dim() const;
 
   // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
   // 0.
@@ -2365,21 +2419,25 @@ class DimExpr {
 
  private:
   static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
+  static std::optional<int64_t> MostOf(const DimExpr& a, char op, const DimExpr& b);
+
   std::optional<int64_t> value_;
+  std::optional<int64_t> most_;  // the largest value that it can have
 };
 DimExpr operator+(const DimExpr& a, const DimExpr& b);
 DimExpr operator-(const DimExpr& a, const DimExpr& b);
 DimExpr operator*(const DimExpr& a, const DimExpr& b);
 DimExpr operator/(const DimExpr& a, const DimExpr& b);
 
-// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
+// A shape whose extents may be symbols or unknown. The rank of a default-constructed shape is
+// unknown too.
 class SymbolicShape {
  public:
   SymbolicShape() = default;
   SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
   explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
   SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
-  // A shape of `rank` unknown extents.
+  // Returns a shape of `rank` unknown extents.
   static SymbolicShape OfRank(int rank) {
     return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
   }
@@ -2401,12 +2459,19 @@ class SymbolicShape {
   Dim& operator[](int axis) { return dims_[Axis(axis)]; }
   const Dim& dim(int axis) const { return dims_[Axis(axis)]; }
   int size() const { return rank(); }
-  // Error (kFailedPrecondition) unless every extent is known.
+  // Returns the shape. Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
-  // The same; of elements.
+  // Returns the number of elements. Errors as for ToShape.
   int64_t numel() const { return ToShape().numel(); }
+  // Returns the number of elements as an extent: a number, a bound, or unknown.
+  Dim Elements() const;
+  // False if `shape` has another rank, or an extent that is known to differ.
+  bool Allows(const Shape& shape) const;
+  // Returns the largest value of each extent; nothing if an extent has no bound, or if their
+  // product exceeds int64.
+  std::optional<Shape> Most() const;
 
-  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // Merges two descriptions of one shape, extent by extent. Returns nothing if they contradict each
   // other.
   static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
 
@@ -2438,8 +2503,8 @@ namespace opkit::inline OPKIT_ABI {
 class Timeout {
  public:
   constexpr Timeout() = default;
-  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
-  // is for ever.
+  // Takes a std::chrono::duration, rounded down to nanoseconds. A negative duration counts as 0; a
+  // duration past int64 nanoseconds is for ever.
   template <class Duration>
     requires requires(const Duration& d) {
       d.count();
@@ -2454,7 +2519,7 @@ class Timeout {
 
   constexpr bool is_forever() const { return ns_ < 0; }
   constexpr int64_t ns() const { return ns_; }
-  // On the clock of detail::MonotonicNs; -1 for ever.
+  // Returns the deadline on the clock of detail::MonotonicNs; -1 for ever.
   int64_t DeadlineNs() const {
     if (is_forever()) return -1;
     int64_t deadline = 0;
@@ -2471,15 +2536,16 @@ class Timeout {
 
 // ---- opkit/base/function_ref.hpp
 // FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
-// parameters that are called before the callee returns (loop bodies, visitors); what outlives the
-// call is held by a UniqueFunction.
+// parameters that are called before the callee returns (loop bodies, visitors). A UniqueFunction
+// holds a callable that outlives the call.
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An expression rather than std::is_invocable_r: asked of every lambda against every overload.
+// True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
+// because it is evaluated for every lambda and every overload.
 template <class F, class R, class... Args>
 concept CallableAs = requires(F& f, Args... args) {
   f(std::forward<Args>(args)...);
@@ -2545,7 +2611,7 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// Bytes that hold a callable, or a pointer to one, whatever its signature is.
+// Holds a callable, or a pointer to a callable on the heap, of any signature.
 class FunctionStorage {
  public:
   static constexpr size_t kInlineBytes = 48;
@@ -2563,7 +2629,7 @@ class FunctionStorage {
 
   alignas(std::max_align_t) unsigned char bytes[kInlineBytes];
   void (*call)() = nullptr;
-  void (*manage)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+  void (*manage)(void*, void*) noexcept = nullptr;  // null: the bytes are trivially copyable
 
  private:
   void TakeFrom(FunctionStorage& other) noexcept {
@@ -2572,8 +2638,7 @@ class FunctionStorage {
     if (manage) {
       manage(other.bytes, bytes);
     } else if (call) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
-// many.
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than counting them.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -2596,12 +2661,13 @@ class FunctionStorage {
 template <class Signature>
 class UniqueFunction;
 
+// A move-only owner of a callable. Calling an empty one is not allowed.
 template <class R, class... Args>
 class UniqueFunction<R(Args...)> {
  public:
   static constexpr size_t kInlineBytes = detail::FunctionStorage::kInlineBytes;
 
-  // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
+  // True if F is stored inside. Otherwise construction allocates once; moves never allocate.
   template <class F>
   static constexpr bool kFitsInline =
       sizeof(F) <= kInlineBytes &&
@@ -2646,7 +2712,7 @@ class UniqueFunction<R(Args...)> {
     return static_cast<R>((**std::launder(static_cast<F**>(storage)))(std::forward<Args>(args)...));
   }
 
-  // Moves what `from` holds into `to` when there is one, and ends it in `from`.
+  // Moves the callable in `from` to `to`, unless `to` is null, and destroys the one in `from`.
   template <class F>
   static void ManageInline(void* from, void* to) noexcept {
     F* f = std::launder(static_cast<F*>(from));
@@ -2670,9 +2736,10 @@ class UniqueFunction<R(Args...)> {
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
 // ---- opkit/device/event.hpp
-// Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
-// SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
-// on it. A waiter is woken, a callback called, by the thread that completes the event.
+// Event: completion of work on a device. An event is INITIALIZED, then SCHEDULED once work is
+// issued, then SUCCESS or FAILED until Reset. Operators record one event per run; executors and
+// streams wait for it. The thread that completes the event wakes the waiters and calls the
+// callbacks.
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
@@ -2686,75 +2753,83 @@ inline const char* ToString(EventStatus status) {
 }
 constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
 
-// Says, when something fails after its caller has gone on, whose work it was.
+// Describes the operator or task whose work fails after its caller has returned.
 class FailureContext : public RefCounted {
  public:
   virtual std::string Describe() const = 0;
 };
 
-// The state that the handles of one event share with its device. A device whose completion the host
-// is not told of by itself derives a class from it.
+// The state that the handles of one event share with its device. A device that does not report
+// completion to the host by itself derives a class from it.
 class EventState : public RefCounted {
  public:
-  // How long a waiting thread asks a device before it sleeps: about twice what a notice of a GPU's
-  // driver and the thread's waking take, and several times what a small kernel does.
+  // How long a waiting thread polls a device before it sleeps. About twice the time of a GPU
+  // driver's notification and the thread's wake-up, and several times that of a small kernel.
   static constexpr int64_t kPolledNs = 100'000;
 
-  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
-  // `exception_`.
+  // Returns the status. Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the
+  // work, and `exception_`.
   EventStatus status() const { return status_.load(std::memory_order_acquire); }
 
-  // Only after a terminal status, when nothing writes it any more.
+  // Returns the failure, or null. May be called only after a terminal status: no thread writes it
+  // any more.
   const std::exception_ptr& exception() const { return exception_; }
 
-  // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
+  // Changes INITIALIZED to SCHEDULED. Returns false if terminal already (failed or cancelled before
+  // the work was issued). Error (kFailedPrecondition) if SCHEDULED.
   bool Schedule();
-  // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
-  // outside the lock.
+  // Makes the state terminal: SUCCESS if `exception` is null, else FAILED. Returns false if it was
+  // terminal already. Wakes waiters, then runs the callbacks outside the lock.
   bool Complete(std::exception_ptr exception);
-  // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
-  // where the device still needs it as it is.
+  // Makes the state INITIALIZED again and keeps the memory of its lists; only the caller may hold
+  // the state. Returns false if the device still needs the state unchanged.
   OPKIT_INLINE virtual bool Reuse();
-  // Runs at once when terminal.
+  // Calls `callback` when the state is terminal; at once if it is terminal already.
   void AddCallback(UniqueFunction<void()> callback) {
     RequestNotification();
     AddQuietCallback(std::move(callback));
   }
-  // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
+  // Does the same without RequestNotification, for a callback that may wait until a thread polls or
+  // waits.
   void AddQuietCallback(UniqueFunction<void()> callback);
-  // Blocks until terminal; false when `timeout` ran out first.
+  // Blocks until terminal; returns false if `timeout` ran out first.
   bool Wait(Timeout timeout);
 
-  // A device that completes silently is asked here to call Complete when it is done.
+  // Makes a device that completes silently call Complete when the work is done.
   virtual void RequestNotification() {}
-  // Asks such a device whether it is done, without waiting.
+  // Completes the state if such a device is done; does not wait.
   virtual void Poll() {}
-  // The device has passed it, as the caller knows by something that waited for it there.
+  // Completes the state when the caller knows that the device has passed it, because later work on
+  // the device has waited for it.
   virtual void Passed() { Complete(nullptr); }
-  // Waits on the processor for as long as being told would take; false when it was not done then,
-  // nor at the end of `timeout`.
+  // Polls the device for about as long as a notification would take. Returns false if the work is
+  // not done by then, or at the end of `timeout`.
   virtual bool WaitBriefly(Timeout /*timeout*/) { return false; }
 
   void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
-  // Only the thread that records it waits for it, and may change what it fails with.
+  // Promises that only the recording thread waits for this event; that thread may then change the
+  // Error that the event fails with.
   void SetPrivate() { private_ = true; }
 
-  // Its end is seldom asked for, and then may be told late, with work that was issued after it on
-  // the same stream: a device may save the mark in the stream. Before it is recorded.
+  // Allows a late report of completion, together with later work of the same stream, because few
+  // threads wait for this event. A device may then save the mark in the stream. Call it before the
+  // event is recorded.
   void SetSeldomAsked() { seldom_asked_ = true; }
   bool seldom_asked() const { return seldom_asked_; }
 
-  // The invocation whose span in a profile ends with this event. Before the work is issued.
+  // Sets the invocation whose span in a profile ends with this event. Call it before the work is
+  // issued.
   void SetSpan(uint64_t invocation) { span_ = invocation; }
   uint64_t span() const { return span_; }
 
-  // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
-  // long before that). Touched by the recording thread before the work is issued and by the device
-  // after it, never at once.
+  // Memory that the device may still use, kept until the device has drained; a cancelled event is
+  // terminal long before that. Needs no lock: the recording thread uses it before the work is
+  // issued, the device only after that.
   RefCountedList retained;
 
  private:
-  // With the context of this event's work, and marked so that nobody changes what others read.
+  // Returns the exception with the context of this event's work, marked as shared so that no thread
+  // changes it.
   std::exception_ptr Shared(std::exception_ptr exception) const;
 
   struct Waiter {  // on the stack of a thread in Wait
@@ -2773,7 +2848,7 @@ class EventState : public RefCounted {
   uint64_t span_ = 0;
 };
 
-// How a device type makes its event states; the plain EventState where none was set.
+// Makes the event states of a device type. Plain EventStates are made if none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
 std::atomic<EventStateFactory>& EventFactory(DeviceType type);
 
@@ -2807,8 +2882,8 @@ class Event {
   bool IsScheduled() const { return Query() == EventStatus::kScheduled; }
   bool IsFinished() const { return IsTerminal(Query()); }
 
-  // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
-  // Contexts call it when they issue work.
+  // Changes INITIALIZED to SCHEDULED; returns false, without effect, if terminal. Error
+  // (kFailedPrecondition) if SCHEDULED. Contexts call it when they issue work.
   bool SetScheduled() { return state_->Schedule(); }
 
   // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
@@ -2818,36 +2893,37 @@ class Event {
   void SetFinishedWithException(std::exception_ptr exception) {
     CompleteOnce(std::move(exception));
   }
-  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
-  // device still runs what it has begun and keeps the memory until it has drained. False if too
-  // late.
+  // Makes the event FAILED with kCancelled; returns false if it is terminal already. A waiting
+  // thread fails at once. The device still runs the work that it has begun, and keeps its memory
+  // until it has drained.
   bool Cancel();
 
-  // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
-  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
-  // recorded, unless a timeout is given to wait for that.
+  // Blocks the host until terminal and rethrows the failure. Errors: kDeadlineExceeded if `timeout`
+  // ran out (the event goes on); kFailedPrecondition for an event that was never recorded, unless a
+  // timeout is given to wait for that.
   void Finish(Timeout timeout = {}) const;
   void RethrowIfFailed() const {
     if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
   }
-  // Runs once terminal, on the completing thread, outside every lock; at once when already
-  // terminal. It must not throw.
+  // Calls `callback` once the event is terminal, on the completing thread and outside every lock;
+  // at once if it is terminal already. `callback` must not throw.
   void SetCallback(UniqueFunction<void()> callback) const {
     state_->AddCallback(std::move(callback));
   }
 
-  // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
-  // used in turn: from the second Reset on nothing is allocated unless others hold both.
+  // Makes the event INITIALIZED again. Work still in flight keeps the old completion. Two
+  // completions are used in turn: from the second Reset on nothing is allocated unless other
+  // handles hold both.
   void Reset();
 
-  // Null unless FAILED.
+  // Returns the failure; null unless FAILED.
   std::exception_ptr exception() const {
     return Query() == EventStatus::kFailed ? state_->exception() : nullptr;
   }
-  // Empty unless FAILED.
+  // Returns the failure's message; empty unless FAILED.
   std::string ErrorMessage() const;
 
-  // For contexts.
+  // Returns the shared state, for contexts.
   const IntrusivePtr<EventState>& state() const { return state_; }
 
  private:
@@ -2856,7 +2932,8 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The completion before: the thread that completed the present one may not have let go of it yet.
+  // The previous completion, to be used again. Two are needed because the thread that completed the
+  // present one may still hold it.
   IntrusivePtr<EventState> spare_;
 };
 
@@ -2865,15 +2942,16 @@ class Event {
 #endif  // OPKIT_DEVICE_EVENT_HPP_
 
 // ---- opkit/device/context.hpp
-// Context: the device-side handle an operator runs with. The concept that every device meets, and
-// CPUContext, where issuing work means doing it.
+// Context: the device-side handle an operator runs with. Defines the concept that the context of
+// every device meets, and CPUContext, where issuing work means doing it.
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// A user's own device is a class like CPUContext below, a REGISTER_<DEVICE>_OPERATOR macro of one
-// line (op/registration.hpp), and, where its memory is not the host's, an Allocator and copies.
+// The context of a device. A user's own device needs a class like CPUContext below and a
+// REGISTER_<DEVICE>_OPERATOR macro of one line (op/registration.hpp). If its memory is not the
+// host's, it also needs an Allocator and copies.
 template <class C>
 concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
   { C::kDeviceType } -> std::convertible_to<DeviceType>;
@@ -2887,28 +2965,28 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
-// Whether an operator may be issued before the work of those that it depends on is done, where that
-// was issued to the same kind of device: as the context's member of that name says, which is true
-// of every asynchronous context without one.
+// True if work may be issued before its predecessors on the same device type are done. Default:
+// every asynchronous context; override with C::kSupportsAsyncScheduling.
 template <DeviceContext C>
 inline constexpr bool kSupportsAsyncScheduling = C::kAsynchronous;
 template <DeviceContext C>
   requires requires { C::kSupportsAsyncScheduling; }
 inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
 
-// Abilities that a context may have besides, each a concept.
+// Optional abilities of a context, each a concept.
 //
-// Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
-// user's own. ParallelFor, strided inputs and function operators' launch come with it.
+// A context that runs host functions at their place in the stream: CPUContext, CPUStreamContext, or
+// a user's own. It supports ParallelFor, strided inputs and the launch of function operators.
 template <class C>
 concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
-// Work that is issued on a stream of the device's own kind, given to copies and to functions.
+// A context that issues work on a native stream of its device; copies and functions receive that
+// stream.
 template <class C>
 concept NativeStreamContext = requires(C& context) {
   { context.native_stream() } -> std::convertible_to<void*>;
 };
-// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, when a
-// profile records it: the device tells the span of `event` when the work was there
+// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, while a
+// profile is recorded. The device then reports the times of that work for the span of `event`
 // (SpanSink::RanOnDevice).
 template <class C>
 concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
@@ -2916,11 +2994,11 @@ concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(ev
 template <class C>
 concept RetainingContext =
     requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
-// A stream that is an object of the toolkit's or the author's.
+// A context whose stream is an object of the toolkit or of the author.
 template <class C>
 concept StreamContext = requires(C& context) { &context.stream(); };
 
-// Synchronous host execution. Every call costs next to nothing.
+// Runs work on the host, synchronously. Every call costs next to nothing.
 class CPUContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kCPU;
@@ -2934,7 +3012,7 @@ class CPUContext {
 
   Device device() const { return {}; }
   void SwitchToDevice(int = 0) {}
-  // Work is done when it is issued: an operator with an asynchronous part finishes the event
+  // Work is done when it is issued; an operator with an asynchronous part finishes the event
   // itself.
   void Record(Event& event) { event.SetScheduled(); }
   void WaitEvent(const Event& event) { event.Finish(); }
@@ -2953,22 +3031,23 @@ class CPUContext {
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
 // ---- opkit/base/interned_names.hpp
-// Names as numbers for the life of the process: what a library named can be printed after the
-// library is gone.
+// Interned names: each name has a number for the life of the process. A name that a library gave
+// can be printed after the library is unloaded.
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// The number of a name, from 1; 0 for the empty one. The text is copied and never freed.
+// Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// The same, but 0 for a new name that finds no room (SetRoomForNames). Thread-safe.
+// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
-// Room for `bytes` of names besides those that there are, as InternNameIfRoom counts it: who makes
-// names without end does not fill the memory. Without bound until this is called. Thread-safe.
+// Limits the memory of further names to `bytes`, so that a caller that makes names without end does
+// not fill the memory. InternName ignores the limit, but its names count. No limit until the first
+// call. Thread-safe.
 void SetRoomForNames(int64_t bytes);
-// The name of a number that InternName has given; empty for others. Thread-safe.
+// Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
 }  // namespace opkit
@@ -2976,10 +3055,10 @@ std::string InternedName(uint32_t number);
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
 // ---- opkit/device/invocation.hpp
-// Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
-// Invoke open a scope; a task captures the token when it is pushed and adopts it where it runs, so
-// work done anywhere is attributed to its operator. Names are never parsed to find this out. The
-// profiler sees scopes begin and end through a SpanSink.
+// Invocation: the identity {id, parent, kind} of the operator that runs, ambient per thread. Run
+// and Invoke open a scope. A task captures the token when it is pushed and adopts it where it runs.
+// So work on any thread is attributed to its operator. Names are never parsed for this. The
+// profiler receives the begin and end of scopes through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -2987,20 +3066,20 @@ namespace opkit::inline OPKIT_ABI {
 
 struct Device;
 
-// The kind of work, wherever it runs: an operator that another one invokes keeps its kind, and has
-// the other's id as its parent.
+// The kind of work. An operator that another operator invokes keeps its kind; its parent is the
+// other's id.
 enum class InvocationKind : uint8_t {
   kNone,
   kOperator,
   kCustomOperator,  // loaded from a library, or registered by functions or a typed function
-  // 3 was an operator inside another one, which an older library may still hand over.
+  // 3 was an operator inside another operator; an older library may still use it.
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
   kRun,     // of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
-  kEngine,  // what a thread of a pool does besides: it sleeps, or waits
+  kEngine,  // a thread of a pool sleeps or waits
 };
 
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
@@ -3008,21 +3087,22 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   InvocationKind kind = InvocationKind::kNone;
-  // While a profile is recorded: the interned path of the nearest custom operator around it, or of
-  // itself, as in "Outer::MyOp"; 0 outside of every one.
+  // The interned path of the nearest custom operator around this invocation, or of itself, as in
+  // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
 
-// Interned names of a span (base/interned_names.hpp): of the operator's type, task or scope, and of
-// the node. 0 for none.
+// The interned names of a span (base/interned_names.hpp): `name` of the operator's type, the task
+// or the scope, `node` of the graph's node. 0 for none.
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
-  // The name itself, for the call that it is given to, where it has no number.
+  // The name itself if it has no number; valid only during the call that receives it.
   std::string_view text = {};
 
-  // For a name of the program's own: it may have any number of them.
+  // Returns the names of a span that the program has named. A program may make any number of names,
+  // so InternNameIfRoom limits their memory.
   static SpanNames OfText(std::string_view name) {
     const uint32_t number = InternNameIfRoom(name);
     return {number, 0, number != 0 ? std::string_view() : name};
@@ -3030,7 +3110,7 @@ struct SpanNames {
 };
 
 // The work of an operator's run: the interned dtypes and shapes of its inputs, "float32[2, 3]", the
-// interned backend of its kernel, and the cost that its schema tells.
+// interned backend of its kernel, and the cost by its schema.
 struct SpanWork {
   uint32_t shapes = 0;
   uint64_t flops = 0;
@@ -3041,31 +3121,32 @@ struct SpanWork {
 // Receives the spans of all threads. A sink lives as long as the process.
 class SpanSink {
  public:
-  // A span of `now` begins on this thread, inside the one that began there last. `adopted`: it is a
-  // part of an invocation that was opened or pushed elsewhere. `device` is null where there is
-  // none. May set `now.custom`.
+  // Begins a span of `now` on this thread, inside the thread's innermost span. `adopted`: the span
+  // is a part of an invocation that was opened or pushed elsewhere. `device` may be null. May set
+  // `now.custom`.
   virtual void Open(Invocation& now, SpanNames names, const Device* device,
                     bool adopted) noexcept = 0;
-  // The span that began last on this thread ends.
+  // Closes the innermost span of this thread.
   virtual void Close() noexcept = 0;
-  // Whether EndSpan and Describe are to be called for operators.
+  // True if operators are to call EndSpan and Describe.
   virtual bool WantsWork() const noexcept { return false; }
-  // The span that began last on this thread has ended, though it closes later.
+  // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // It did this work.
+  // Records the work of that span.
   virtual void Describe(const SpanWork&) noexcept {}
-  // The event of an operator's run has ended, which may be long after its span on the host.
+  // Records that the event of an operator's run is terminal, which may be long after the run's span
+  // on the host.
   virtual void Completed(uint64_t id) noexcept = 0;
-  // What the run issued was on its device from `begin` to `end`, by the device's clock: ns of
-  // MonotonicNs. Called before Completed, by a device that has a clock.
+  // Records that the run's work was on its device from `begin` to `end`: the device's clock in ns
+  // of MonotonicNs. A device that has a clock calls it before Completed.
   virtual void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
     static_cast<void>(id), static_cast<void>(begin), static_cast<void>(end);
   }
-  // Whether spans of kEngine, and Marked, are to be called.
+  // True if threads of a pool are to open spans of kEngine and to call Marked.
   virtual bool WantsEngine() const noexcept { return false; }
-  // Something of this interned name has happened on this thread.
+  // Records an instant marker with this interned name.
   virtual void Marked(uint32_t name) noexcept { static_cast<void>(name); }
-  // `task` was handed to an engine by this thread.
+  // Records that this thread pushed `task` to an engine.
   virtual void Pushed(const Invocation& task, SpanNames names) noexcept = 0;
 
  protected:
@@ -3074,6 +3155,7 @@ class SpanSink {
 
 namespace detail {
 
+// The invocation of one thread, and the block of ids that it draws from.
 struct InvocationState {
   Invocation current;
   uint64_t next_id = 0;
@@ -3082,13 +3164,14 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// Where this image finds its sink: in the process's, or in a library that a program has loaded,
-// whatever symbols that exports, in one of its own. Written before its operators run.
+// The variable that holds this image's sink: the process's, or, in a library that a program has
+// loaded, one of the library's own, whatever symbols it exports. Written before the library's
+// operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
-// The sink of the process, or null. Relaxed where there is none, which costs a load on every
-// machine: a thread that sees a sink late records later. Acquire where there is one: it is seen as
-// it was made.
+// Returns the current sink, or null. The first load is relaxed, which costs one load on every
+// machine: a thread that sees a new sink late records later. The second is acquire, so that the
+// thread sees the sink's members.
 OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
   if (!g_image_span_sink->load(std::memory_order_relaxed)) [[likely]]
     return nullptr;
@@ -3112,8 +3195,8 @@ inline uint64_t NextInvocationIds(uint64_t count) {
 
 inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 
-// Opens a child of the current invocation for the scope's life; restores on every path, exceptions
-// included. Costs a few ns.
+// Opens a child of the current invocation for the scope's life and restores the current one at its
+// end, also after an exception. Costs a few ns.
 //
 //   std::thread([token = opkit::CurrentInvocation()] {
 //     auto scope = opkit::InvocationScope::Adopt(token);
@@ -3125,7 +3208,7 @@ class InvocationScope {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
                                     previous_.custom};
   }
-  // `names()` is called where a profile is recorded.
+  // Calls `names()` only while a profile is recorded.
   template <class Names>
   InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
     if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
@@ -3174,11 +3257,12 @@ class InvocationScope {
 
 namespace detail {
 
+// The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// Joins the work that this thread issues on streams while the scope lives: a failure of one piece
-// concerns the others and their event, not the work that other threads issue on the same stream in
-// between. Inside another scope the work belongs to that one.
+// Joins the work that this thread issues on streams during the scope. The failure of one piece of
+// work affects the rest of the scope's work and its event. Work that other threads issue on the
+// same stream in between is not affected. Inside another scope the work belongs to the outer one.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
@@ -3200,17 +3284,17 @@ class IssueScope {
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
 // ---- opkit/device/copy.hpp
-// Copies between devices: a table of functions by the memory they read and write, which backends
-// fill, and Copy (done when it returns) and CopyAsync (issued on a context's stream) on top of it.
+// Copies between devices. Backends register functions by the memory that they read and write; Copy
+// (done on return) and CopyAsync (issued on a context's stream) use them.
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Copies `nbytes` (never 0) between two devices' memory, which does not overlap. With a null
-// `stream` the bytes are there when it returns; otherwise the copy is issued on that native stream,
-// the one the context gave. Throws what fails. A backend registers one for each direction, and one
-// from its device to itself that serves copies within a device and between peers:
+// Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
+// a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
+// of the context. Throws on failure. A backend registers one function for each direction, and one
+// from its device to itself for copies within a device and between peers:
 //
 //   void CopyMine(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
 //                 void* stream);   // at once, or on the stream
@@ -3220,7 +3304,8 @@ using CopyFunction = void (*)(void* target, Device target_device, const void* so
 
 namespace detail {
 
-// An array, not a list: what a library allocates on the heap leaks when it is unloaded.
+// The registered copies. An array, not a list: heap memory of a library leaks when the library is
+// unloaded.
 struct CopyTable {
   static constexpr int kMost = 128;
   struct Route {
@@ -3243,28 +3328,29 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Copies through memory of the host, by the two functions that are registered for that, and waits.
-// Error (kUnsupported) for a stream.
+// Copies through host memory, by the two functions that are registered for it, and waits. Error
+// (kUnsupported) for a stream, and if one of the two is not registered any more.
 void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* stream);
 
-// The function that is registered, or else CopyThroughHost where one leads to the host and another
-// from there. Memory that the host reaches on both sides needs none. Null where nothing copies.
+// Returns the registered function. If there is none: returns CopyHost for two memories that the
+// host reaches, CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
-// The same, or an Error (kUnsupported).
+// Returns the same for two tensors. Error (kUnsupported) instead of null.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
-// Copies into the dense memory of `target`, of the same dtype and shape, as it lies; on the host
-// the two may overlap. On a device the copy is issued on `stream`, where the source must be dense.
+// Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
+// the two may overlap. On a device the copy is issued on `stream` and needs a dense source.
 void CopyElements(const Tensor& source, const Tensor& target, void* stream);
 
-// A copy that is ready to run, whole in itself: it keeps both memories.
+// A copy that is ready to run; keeps both memories alive.
 struct PreparedCopy {
   CopyFunction copy;
   Tensor source, target;
 
   PreparedCopy(const Tensor& from, const Tensor& to);
-  // Strides are gathered here and not before: the stream may still be writing the source.
+  // Runs the copy. Gathers strided elements here, not earlier, because the stream may still be
+  // writing the source.
   void Run(void* stream = nullptr) const;
 };
 
@@ -3272,24 +3358,24 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 
 }  // namespace detail
 
-// Registers the copy from one device type's memory to another's and returns the one before (null if
-// none); null removes it. Thread-safe.
+// Registers the copy from one device type's memory to another's and returns the previous function
+// (null if none); null removes it. Thread-safe.
 CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
 
-// A dense copy of `source` in the target's own device, done when it returns; the target is resized
-// and reuses its memory, or takes new where the two overlap. Between two accelerators without a
-// copy of their own it goes through the host. Errors: kUninitialized, kUnsupported where no copy
+// Copies `source`, dense, to the target's own device; done on return. The target is resized; it
+// keeps its memory unless that is too small or overlaps `source`. Between two accelerators without
+// a copy of their own it goes through the host. Errors: kUninitialized, kUnsupported if no copy
 // leads from one device to the other, kOutOfMemory; the target is then as it was.
 void Copy(const Tensor& source, Tensor* target);
 
-// As Copy, after the work issued on the context's stream and before what is issued next; the target
-// has its shape at once. On streams of the toolkit's own the copy holds both memories; on a native
-// one (the context has `native_stream()`) the caller keeps them until the stream has come past it,
-// and a strided source is an Error.
+// Issues the same copy on the context's stream, after the work issued there so far and before later
+// work. The target has its shape at once. On the toolkit's own streams the copy keeps both memories
+// alive. On a native stream (the context has `native_stream()`) the caller keeps them alive until
+// the copy is done, and a strided source is an Error.
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
-  if constexpr (NativeStreamContext<Context>) context.native_stream();  // that memory is taken on
+  if constexpr (NativeStreamContext<Context>) context.native_stream();  // allocates on this stream
   detail::PreparedCopy prepared(source, *target);
   InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
@@ -3311,30 +3397,30 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 
 // ---- opkit/device/cpu_stream.hpp
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
-// own. A real asynchronous device on every machine: what streams, cross-stream waits, asynchronous
-// errors and cancellation are built and tested with.
+// own. A real asynchronous device on every machine, with which streams, cross-stream waits,
+// asynchronous errors and cancellation are built and tested.
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// An in-order queue of work. After a failure the rest of what was issued up to the next recorded
-// event is skipped, and that event becomes FAILED with the exception; what comes after it starts
-// afresh. The failure of an operator concerns its own work and event alone. Thread-safe. Streams
-// with a thread live as long as the process; a forked child starts others under their names, and
-// must not use what holds one of the parent's, an operator that has run, say.
+// An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
+// that event becomes FAILED with the exception; later work runs normally. The failure of an
+// operator affects only its own work and event. Thread-safe. Streams with a thread live as long as
+// the process. A forked child starts new streams under the same ids; it must not use an object that
+// holds one of the parent's streams, such as an operator that has run.
 class CPUStream {
  public:
-  // A stream without a thread: what is issued on it runs at once and throws to its caller. For a
-  // thread that has its turn in a stream already; see CPUStreamScope.
+  // Makes a stream without a thread: work runs at once when it is issued, and throws to its caller.
+  // For a thread that has its turn in a stream already; see CPUStreamScope.
   explicit CPUStream(Device device) : device_(device), id_(-1) {}
   CPUStream(const CPUStream&) = delete;
   CPUStream& operator=(const CPUStream&) = delete;
 
-  // The process's stream `id` of `device`, started at first use; inside a CPUStreamScope the
-  // scope's stream for every id.
+  // Returns the process's stream `id` of `device`, started at first use; inside a CPUStreamScope,
+  // the scope's stream for every id.
   static CPUStream& Get(Device device, int id);
-  // Null while nobody has used it.
+  // Returns null if the stream has not been used yet.
   static CPUStream* Find(Device device, int id) {
     detail::MutexLock lock(All().mutex);
     return All().Find(device, id);
@@ -3343,12 +3429,12 @@ class CPUStream {
   Device device() const { return device_; }
   int id() const { return id_; }  // -1 for a stream without a thread
 
-  // Runs `work` after everything issued before, under the invocation current now.
+  // Runs `work` after everything issued before, under the caller's current invocation.
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
-  // The event is SCHEDULED now and completes when the work issued so far is done.
+  // Makes the event SCHEDULED; it completes when the work issued so far is done.
   void Record(Event& event);
-  // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
-  // this stream, which is in order anyway: only its failure is passed on. Error
+  // Makes work issued from now on run after the event, and fail with it. An event of this stream
+  // itself never blocks, because the stream is in order; only its failure is passed on. Error
   // (kFailedPrecondition) for an event that was never recorded.
   void WaitEvent(const Event& event);
   // True when nothing is queued or running.
@@ -3356,10 +3442,11 @@ class CPUStream {
     detail::MutexLock lock(mutex_);
     return queue_.empty() && !busy_;
   }
-  // Times that the stream's thread had to wait for another stream's event.
+  // Returns how often the stream's thread had to wait for another stream's event.
   int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
 
  private:
+  // The streams of the process that have a thread.
   struct Registry {
     CPUStream* Find(Device device, int id) const;
     detail::Mutex mutex;
@@ -3382,7 +3469,8 @@ class CPUStream {
   // Failures that no event has taken yet, at most one of each issuer.
   class Failures {
    public:
-    // Whether work of the issuer is skipped: for a failure of its own, or of none's.
+    // True if work of the issuer is skipped: after a failure of its own, or of work without an
+    // issuer.
     bool Concerns(uint64_t issuer) const { return Find(issuer) || Find(0); }
     void Add(uint64_t issuer, std::exception_ptr failure);
     std::exception_ptr Take(uint64_t issuer);
@@ -3397,7 +3485,7 @@ class CPUStream {
   };
 
   void Push(Item item);
-  // Takes all that is queued at once, and leaves the room of `items` for what comes.
+  // Waits for work, then takes the whole queue and leaves it the memory of `items`.
   void Next(std::vector<Item>& items);
   void Serve();
   void Execute(Item& item, Failures& failures);
@@ -3416,8 +3504,8 @@ namespace detail {
 inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 }  // namespace detail
 
-// While it lives, the calling thread issues its work for CPU streams on this one, whatever stream
-// id operators run with.
+// Makes the calling thread issue its work for CPU streams on this stream during the scope, whatever
+// stream id operators run with.
 class CPUStreamScope {
  public:
   explicit CPUStreamScope(CPUStream& stream)
@@ -3468,7 +3556,7 @@ class CPUStreamContext {
  private:
   Device device_;
   CPUStream* stream_ = nullptr;
-  std::optional<Event> drained_;  // kept for its memory
+  std::optional<Event> drained_;  // kept to reuse its memory
 };
 
 }  // namespace opkit
@@ -3476,8 +3564,9 @@ class CPUStreamContext {
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
 
 // ---- opkit/engine/pool/idle_list.hpp
-// IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
-// which none of them sleeps while there is work. Costs a submitter two loads when no thread sleeps.
+// IdleList: the threads of a pool that search for work or sleep because there is none. Its protocol
+// ensures that none of them sleeps while there is work. Costs a submitter two loads when no thread
+// sleeps.
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3488,7 +3577,7 @@ namespace detail {
 struct IdleThread {
   Parker parker;
   CpuBan ban;
-  bool for_loop = false;  // what it was woken for
+  bool for_loop = false;  // woken for a loop, not for a task
   IdleThread* prev = nullptr;
   IdleThread* next = nullptr;
   bool listed = false;
@@ -3522,8 +3611,8 @@ class IdleList {
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
   }
 
-  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards no
-  // thread holds a pointer to `self`.
+  // Removes the thread. Returns false if it has been woken meanwhile; it then counts as searching.
+  // Afterwards no thread holds a pointer to `self`.
   bool Delist(IdleThread& self) {
     MutexLock lock(mutex_);
     if (!self.listed) return false;
@@ -3531,14 +3620,14 @@ class IdleList {
     return true;
   }
 
-  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or
-  // one searches already.
+  // Wakes the thread that fell asleep last (its cache is the warmest). Returns false if none sleeps
+  // or one searches already.
   bool WakeForTask() {
     return Wake([this](IdleThread&) { return searching() == 0; });
   }
-  // Whether others search or not. With `elsewhere` it wakes on another CPU than the calling
-  // thread's, which works on the loop itself; the 2 system calls cost less than a microsecond, the
-  // wake-up some.
+  // Wakes a thread even if others search. With `elsewhere` the thread wakes on another CPU than the
+  // caller's, since the caller works on the loop itself. The 2 system calls for that cost less than
+  // a microsecond, the wake-up some.
   bool WakeForLoop(bool elsewhere) {
     return Wake([elsewhere](IdleThread& sleeper) {
       sleeper.for_loop = true;
@@ -3559,7 +3648,8 @@ class IdleList {
   }
 
  private:
-  // False when none sleeps or `prepare` says so of the one.
+  // Wakes the thread that fell asleep last. Returns false if none sleeps, or if `prepare` returns
+  // false for that thread.
   template <class Prepare>
   bool Wake(Prepare prepare) {
     Parker::Address address = nullptr;
@@ -3593,7 +3683,7 @@ class IdleList {
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
 // ---- opkit/engine/pool/idle_spin.hpp
-// IdleSpin: how long a thread without work looks for some before it sleeps.
+// IdleSpin: decides how long a thread without work searches before it sleeps.
 #ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3605,21 +3695,22 @@ struct SpinTimes {  // in ticks
   uint64_t after_loop = 0;  // another loop follows soon where kernels run one after the other
 };
 
-// Of one thread. `now` is never 0.
+// The state of one thread. `now` is in ticks and never 0.
 class IdleSpin {
  public:
-  // Has had work until now.
+  // Records that the thread has worked until now.
   void Worked(bool on_loop, uint64_t now) {
     idle_since_ = 0;
     if (on_loop) last_loop_ = now;
   }
-  // If for a loop, it may find that ended, and the next one follows as soon as if not.
+  // Records that the thread has woken. A wake-up for a loop counts as work on it: even if the loop
+  // has ended by then, the next one follows soon.
   void Woke(bool for_loop, uint64_t now) {
     idle_since_ = 0;
     last_loop_ = for_loop ? now : 0;
   }
-  // Whether it goes on looking. `crowded`: enough threads look for tasks; a loop would take all of
-  // them.
+  // True if the thread goes on searching. `crowded`: enough threads search for tasks; a loop,
+  // however, would take all of them.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
     if (idle_since_ == 0) idle_since_ = now;
     return (!crowded && now - idle_since_ < times.idle) ||
@@ -3627,7 +3718,7 @@ class IdleSpin {
   }
 
  private:
-  uint64_t idle_since_ = 0;  // 0: it is not
+  uint64_t idle_since_ = 0;  // 0: the thread is not idle
   uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
 };
 
@@ -3655,7 +3746,7 @@ class SpinLock {
       LockSlowly();
   }
   void Unlock() { locked_.store(0, std::memory_order_release); }
-  // Called in a forked child, where the thread that held it may not exist.
+  // Unlocks it in a forked child, where the thread that held it may not exist.
   void ResetAfterFork() { locked_ = 0; }
 
  private:
@@ -3705,13 +3796,13 @@ struct InboxNode {
   std::atomic<InboxNode*> next{nullptr};
 };
 
-// D. Vyukov's intrusive queue (a list that always holds a stub, at least), with a lock for takers,
-// since his allows only one. The queue does not own its nodes; a taker sees everything that was
-// written before the Put of its node.
+// D. Vyukov's intrusive queue (a list that always holds at least a stub node), with a lock for
+// takers, since the original allows only one taker. The queue does not own its nodes; a taker sees
+// everything that was written before the Put of its node.
 class Inbox {
  public:
-  // Seq_cst, as empty() is: a thread that puts looks for a taker afterwards, and a taker that goes
-  // to sleep looks here after it has announced that.
+  // Adds a node. Seq_cst, as empty() is: a thread that puts a node looks for a taker afterwards,
+  // and a taker that goes to sleep announces that before it looks here.
   void Put(InboxNode* node) {
     // Relaxed: the exchange publishes it.
     node->next.store(nullptr, std::memory_order_relaxed);
@@ -3720,15 +3811,15 @@ class Inbox {
     before->next.store(node, std::memory_order_release);
   }
 
-  // The oldest node; null where there is none, or only one that is just being put.
+  // Returns the oldest node; null if there is none, or only one that is just being put.
   InboxNode* Take() {
     // Relaxed: a hint. Not read from `tail_`: every Put would wait for that cache line.
     if (head_.load(std::memory_order_relaxed) == &stub_ &&
         !stub_.next.load(std::memory_order_relaxed))
       return nullptr;
     SpinLockGuard guard(take_lock_);
-    // Relaxed, as all accesses of `head_`: it is written under the lock, and empty() says why it
-    // may look. Acquire, here and below: pairs with Put.
+    // Relaxed, as all accesses of `head_`: it is written under the lock, and empty() gives the
+    // reason for its own read. Acquire, here and below: pairs with Put.
     InboxNode* head = head_.load(std::memory_order_relaxed);
     InboxNode* next = head->next.load(std::memory_order_acquire);
     if (head == &stub_) {
@@ -3745,21 +3836,21 @@ class Inbox {
       if (!next) return nullptr;
     }
     head_.store(next, std::memory_order_relaxed);
-    // The next taker wants these cache lines soon; they are in the cache of the CPU that put them.
+    // The next taker soon needs these cache lines, which are in the cache of the CPU that put them.
     const auto address = reinterpret_cast<uintptr_t>(next);
     __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
     __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
     return head;
   }
 
-  // Never true while a node is in it. Relaxed: a stub that is the tail again was put there by a
-  // taker that had moved `head_` on before, so a thread that sees the tail sees the head, too.
+  // Never returns true while a node is in the queue. Relaxed: a taker makes the stub the tail again
+  // only after it has moved `head_` on, so a thread that sees this tail also sees that head.
   bool empty() const {
     return tail_.load(std::memory_order_seq_cst) == &stub_ &&
            head_.load(std::memory_order_relaxed) == &stub_;
   }
 
-  // Called in a forked child: forgets the nodes, which belong to the parent.
+  // Forgets the nodes, which belong to the parent; called in a forked child.
   void ResetAfterFork() {
     take_lock_.ResetAfterFork();
     stub_.next = nullptr;
@@ -3780,7 +3871,7 @@ class Inbox {
 
 // ---- opkit/engine/pool/latch.hpp
 // Latch: a count of things still to happen, which threads wait for through ThreadPool::Wait while
-// they help with the pool's tasks. TaskGroup and the Var engine's waits are made of it.
+// they help with the pool's tasks. TaskGroup and the waits of the engine use it.
 #ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
 #define OPKIT_ENGINE_POOL_LATCH_HPP_
 
@@ -3805,12 +3896,12 @@ class Latch {
   Latch(const Latch&) = delete;
   Latch& operator=(const Latch&) = delete;
 
-  // Relaxed: no other data is read because of this number, and a latch is raised either before its
-  // waiters start or by something that itself still counts.
+  // Adds `n`. Relaxed: no other data is read because of this number. A latch is raised either
+  // before its waiters start, or by something that itself still counts.
   void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
 
-  // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
-  // and about 20 ns more when the count reaches zero.
+  // Subtracts `n`. A waiter may destroy the latch before the last CountDown returns. Costs an
+  // atomic subtraction, and about 20 ns more when the count reaches zero.
   void CountDown(int64_t n = 1) {
     // Release: everything before any CountDown is seen by a thread that acquires the zero (the
     // subtractions of others continue the release sequence).
@@ -3822,11 +3913,11 @@ class Latch {
  private:
   friend class ThreadPool;
 
-  // Adds the thread to the sleepers; false when the count is zero already.
+  // Adds the thread to the sleepers; returns false if the count is zero already.
   bool Enlist(detail::LatchSleeper& self) const;
   static void Delist(detail::LatchSleeper& self);
   static void WakeSleepers(const void* latch);
-  // Called in a forked child, which has none of the sleeping threads.
+  // Forgets all sleepers; called in a forked child, where their threads do not exist.
   static void ForgetSleepers();
 
   std::atomic<int64_t> count_;
@@ -3849,15 +3940,15 @@ namespace detail {
 
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
-// [first, last) in chunks of `grain`, claimed by number.
-// The chunks of [first, last) one after the other, on this thread.
+// Calls `body` for the chunks of [first, last) one after the other, on this thread.
 inline void RunChunksInOrder(int64_t first, int64_t last, int64_t grain, RangeFunction body) {
   for (; last - first > grain; first += grain) body(first, first + grain);
   body(first, last);
 }
 
+// A loop over [first, last) in chunks of `grain`, which threads claim by number.
 struct ParallelLoop {
-  // Takes chunks until none is left. After an exception the remaining ones are skipped.
+  // Runs chunks until none is left. After an exception the remaining ones are skipped.
   void RunChunks(Mutex& mutex) {
     try {
       for (;;) {
@@ -3898,10 +3989,10 @@ class LoopBoard {
   // Each joiner wakes two more, so the caller pays for two wake-ups and the rest spread as a tree.
   static constexpr int kWakeFan = 2;
 
-  // Reads without the lock. Seq_cst for the sake of IdleList's protocol.
+  // True if there is no loop to join. Reads without the lock; seq_cst for IdleList's protocol.
   bool empty() const { return !first_.load(std::memory_order_seq_cst); }
 
-  // Returns how many threads the caller should wake.
+  // Posts a loop that `helpers` threads may join. Returns how many threads the caller should wake.
   int Post(ParallelLoop& loop, int helpers) {
     MutexLock lock(mutex_);
     loop.may_join = helpers;
@@ -3913,8 +4004,8 @@ class LoopBoard {
     return TakeWakes(loop);
   }
 
-  // The newest loop (the innermost of a nest), or null. `wake` receives how many threads the caller
-  // should wake.
+  // Joins the newest loop (the innermost of a nest) and returns it, or null if there is none.
+  // `wake` receives how many threads the caller should wake.
   ParallelLoop* Join(int* wake) {
     MutexLock lock(mutex_);
     // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.
@@ -3945,7 +4036,7 @@ class LoopBoard {
     if (address) Parker::Wake(address);
   }
 
-  // Ends the loop for its caller: returns when no other thread is inside, rethrows the first
+  // Ends the loop for its caller: returns when no other thread is inside, and rethrows the first
   // exception.
   void Finish(ParallelLoop& loop, uint64_t spin_ticks) {
     {
@@ -4017,10 +4108,11 @@ using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
 
 namespace detail {
 
+// The threads given to SetParallelFor.
 struct OwnThreads {
   int threads;
   mutable RunOnThreads run;
-  int pool_threads;  // of the process's pool, before
+  int pool_threads;  // the size of the process's pool before SetParallelFor
 };
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
@@ -4031,8 +4123,8 @@ inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
 // ---- opkit/engine/thread_pool.hpp
 // ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
-// kernels, the Var engine, the executor. One of them serves the process (Default), sized by one
-// setting; threads that wait take part, so that n threads means n busy threads and no more.
+// kernels, the Var engine, the executor. One pool serves the process (Default), sized by one
+// setting. Threads that wait take part, so that n threads means n busy threads and no more.
 #ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
 #define OPKIT_ENGINE_THREAD_POOL_HPP_
 
@@ -4040,9 +4132,10 @@ namespace opkit::inline OPKIT_ABI {
 
 class ThreadPool;
 
-// A unit of work embedded in a record of its owner's (an operation of the engine), so that
+// A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
-// free it. It runs under `invocation`, by default the one that was current when it was made.
+// free it. It runs under `invocation`, by default the invocation that was current when the task was
+// made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
   explicit PoolTask(RunFunction runs, Invocation runs_under = CurrentInvocation())
@@ -4064,7 +4157,7 @@ inline constinit thread_local PoolThreadState t_pool;
 
 }  // namespace detail
 
-// Makes `pool` the one that ParallelFor and TaskGroup use on this thread.
+// Makes `pool` the pool that ParallelFor and TaskGroup use on this thread.
 class PoolScope {
  public:
   explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
@@ -4076,19 +4169,19 @@ class PoolScope {
   ThreadPool* previous_;
 };
 
-// A pool of n threads is the thread that waits (in Wait, TaskGroup or ParallelFor) and n - 1
-// workers. A pool of one runs every ParallelFor inline; for tasks it has one worker, so that they
-// progress when no thread waits, and a thread that waits from outside sleeps meanwhile: tasks of a
-// pool of one never overlap. Workers start when there is something for them to do, one after the
-// other.
+// A pool of n threads has n - 1 workers; the other thread is the one that waits (in Wait, TaskGroup
+// or ParallelFor). A pool of one runs every ParallelFor inline. It has one worker for tasks, so
+// that they progress when no thread waits. A thread that waits from outside sleeps meanwhile, so
+// tasks of a pool of one never overlap. Workers start one after the other, when there is work for
+// them.
 //
-// A worker without work looks for some for a few microseconds, after a loop for 0.2 ms, then sleeps
-// in the kernel: an idle pool uses no CPU. Waking costs the waker one system call, and only if a
-// worker sleeps and none is already looking.
+// A worker without work searches for a few microseconds, after a loop for 0.2 ms, then sleeps in
+// the kernel: an idle pool uses no CPU. Waking costs the waker one system call, and only if a
+// worker sleeps and none is searching.
 //
 // All members are thread-safe except the destructor. A task that lets an exception escape
-// terminates the process, as a std::thread does; TaskGroup keeps exceptions and hands them to its
-// waiter.
+// terminates the process, as a std::thread does; TaskGroup keeps exceptions and rethrows the first
+// in Wait.
 //
 // Fork: the child has the pool with its settings, empty and without threads; they start again when
 // needed. Tasks, loops and latches that were pending stay with the parent. A child that was forked
@@ -4102,33 +4195,33 @@ class ThreadPool {
   // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
   explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
-  // joins the workers. Not for one of the pool's own tasks to call.
+  // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // The process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without that
-  // variable, one for each CPU that the process may use; OPKIT_PIN_THREADS=1 pins its workers. It
-  // is never destroyed, so that destructors of static objects can use it; tasks still queued when
-  // the process exits do not run.
+  // Returns the process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without
+  // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
+  // workers. It is never destroyed, so that destructors of static objects can use it; tasks still
+  // queued when the process exits do not run.
   static ThreadPool& Default();
 
-  // The pool that ParallelFor and TaskGroup use on this thread: the innermost PoolScope's, else the
-  // one whose work the thread runs, else Default().
+  // Returns the pool that ParallelFor and TaskGroup use on this thread: that of the innermost
+  // PoolScope, else the pool whose work the thread runs, else Default().
   static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
 
-  // Relaxed: a setting that stands for itself.
+  // Relaxed: the number publishes no other data.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
   const std::string& name() const { return name_; }
 
-  // From 1 to kMaxThreads. Surplus workers leave after the task or loop that they are in; nothing
-  // queued is lost, and loops already running keep the size they began with.
+  // Sets the number of threads, 1 to kMaxThreads. Surplus workers leave after the task or loop that
+  // they are in; nothing queued is lost, and loops already running keep the size they began with.
   void Resize(int threads);
 
-  // Runs `task` some time. Tasks that a worker submits go to its own queue, from where others
-  // steal, all others to a shared one; no order is promised. Allocates a record for the task.
+  // Queues `task`. Tasks that a worker submits go to its own queue, from which others steal; all
+  // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
-  // Submit without the allocation.
+  // Does the same without the allocation.
   void Schedule(PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
@@ -4139,15 +4232,15 @@ class ThreadPool {
   // from outside only sleeps, because a task could take longer than that.
   bool Wait(const Latch& latch, int64_t timeout_ns = -1);
 
-  // For tasks that run long: whether loops could use the thread meanwhile.
+  // True if a running loop could use this thread; a long task may then end early.
   bool HasLoops() const { return !loops_.empty(); }
-  // How long a thread without work looks for some before it sleeps, in detail::Ticks. Relaxed, as
+  // Returns how long a thread without work searches before it sleeps, in detail::Ticks. Relaxed, as
   // threads().
   uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
 
   // Calls body(begin, end) for [first, last) in chunks of `grain`, on this thread and on workers
-  // that have nothing else to do; ParallelFor is the front of it. This thread runs chunks of this
-  // loop and nothing else, so a caller may hold a lock that the body does not take.
+  // that have nothing else to do; ParallelFor calls it. This thread runs chunks of this loop and
+  // nothing else, so a caller may hold a lock that the body does not take.
   void RunLoop(int64_t first, int64_t last, int64_t grain, detail::RangeFunction body);
 
  private:
@@ -4166,11 +4259,12 @@ class ThreadPool {
   detail::SpinTimes spin_times() const {
     return {spin_ticks(), loop_spin_ticks_.load(std::memory_order_relaxed)};
   }
-  // Below 2 threads there is still the one worker for tasks.
+  // Returns the number of workers. A pool of one thread still has one worker for tasks.
   int worker_target() const { return threads() > 1 ? threads() - 1 : 1; }
   detail::PoolWorker* OwnWorker() const;
 
-  // Relaxed: a hint. StartWorker looks again under the mutex, and the first worker never leaves.
+  // Starts a worker if none runs. Relaxed: a hint; StartWorker checks again under the mutex, and
+  // the first worker never leaves.
   void RequireWorker() {
     if (running_.load(std::memory_order_relaxed) == 0) [[unlikely]]
       StartFirstWorker();
@@ -4195,17 +4289,17 @@ class ThreadPool {
   const std::string name_;
   const bool pin_workers_;
   std::atomic<int> threads_{1};
-  // How long a thread looks for work before it sleeps: longer than a sleeper takes to wake up, and
-  // nothing when there are more threads than CPUs, where looking keeps others from working.
+  // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
+  // if there are more threads than CPUs, where a searching thread keeps another one from working.
   std::atomic<uint64_t> spin_ticks_{0};
-  // The same after a loop, which another follows soon where kernels run one after the other: waking
-  // a thread takes tens of microseconds, and those are more than many a kernel's loop.
+  // The same after a loop. Kernels that run one after the other start the next loop soon. Waking a
+  // thread takes tens of microseconds, longer than many loops.
   std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 
   detail::Mutex start_mutex_;
   std::atomic<int> running_{0};  // workers whose thread exists
-  std::atomic<int> slots_{0};    // workers ever made: that many entries of workers_, from the first
+  std::atomic<int> slots_{0};    // workers ever made: the entries of workers_ that are set
   std::atomic<detail::PoolWorker*> workers_[kMaxThreads] = {};
   ThreadPool* registry_next_ = nullptr;
 
@@ -4216,8 +4310,9 @@ class ThreadPool {
 
 namespace detail {
 
-// The threads that loops of this thread run on in place of a pool; null where there are none, or
-// where a PoolScope or a pool's own task asks for another pool than the process's.
+// Returns the program's own threads that loops of this thread run on in place of a pool
+// (SetParallelFor). Null if there are none, and on a thread whose current pool is another than the
+// process's.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
   return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
@@ -4225,8 +4320,8 @@ inline const OwnThreads* CurrentOwnThreads() {
 
 }  // namespace detail
 
-// The threads that loops of this thread run on, which kernels hand on to the libraries they call:
-// those of the current pool, or of SetParallelFor.
+// Returns the number of threads that loops of this thread run on: that of SetParallelFor, or of the
+// current pool. Kernels pass it to the libraries that they call.
 inline int NumThreads() {
   const detail::OwnThreads* const own = detail::CurrentOwnThreads();
   return own ? own->threads : ThreadPool::Current().threads();
@@ -4256,12 +4351,13 @@ inline constexpr int64_t kAutoGrain = 0;
 
 namespace detail {
 
-// Runs this thread's loops in place of its pool: in a library the threads are its host's.
+// Replaces the pool for this thread's loops; a library forwards them to its host.
 struct LoopRunner {
   void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
 
+// Makes `runner` the LoopRunner of this thread during the scope.
 class OPKIT_IMAGE_LOCAL LoopRunnerScope {
  public:
   explicit LoopRunnerScope(const LoopRunner* runner)
@@ -4279,10 +4375,10 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 }  // namespace detail
 
 // Runs the loops of the process's pool on `threads` threads of the program's own, so that the two
-// do not compete for the CPUs. That pool has one thread then, so that plans run their nodes one
-// after the other and start none; loops inside a loop run on its thread. An empty function undoes
-// it. Not while a loop runs. Error (kInvalidArgument) for a number outside 1 to
-// ThreadPool::kMaxThreads.
+// do not compete for the CPUs. The pool is resized to one thread, so that plans run their nodes one
+// after the other and start no thread. A loop inside a loop runs on the thread of the outer one. An
+// empty function undoes it. Must not be called while a loop runs. Error (kInvalidArgument) for a
+// number outside 1 to ThreadPool::kMaxThreads.
 //
 //   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
 //     tbb::parallel_for(0, count, [&](int) { work(); });
@@ -4290,11 +4386,11 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 void SetParallelFor(int threads, RunOnThreads run);
 
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
-// positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter, whatever the
-// number of threads is, so partial results by range are reproducible; with kAutoGrain they depend
-// on how long the body takes. The ranges run in any order and at the same time, under the caller's
-// invocation, on the current pool's idle workers and this thread, which runs nothing else
-// meanwhile.
+// positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter. The number of
+// threads does not change them, so partial results by range are reproducible. With kAutoGrain the
+// ranges depend on how long the body takes. The ranges run in any order and at the same time, under
+// the caller's invocation. They run on the current pool's idle workers and on this thread, which
+// runs nothing else meanwhile.
 //
 // Returns when all ranges have ended. If one throws, those not yet begun are skipped and the first
 // exception is rethrown here. Loops may be nested to any depth.
@@ -4309,10 +4405,10 @@ void ParallelForRange(int64_t n, int64_t grain, F&& f) {
     detail::RunParallel(n, grain, f);
 }
 
-// f(i) for every i in [0, n). `grain`: how many indices make a chunk worth handing to another
-// thread (10 us of work is; a loop with n <= grain is a plain loop, at no cost); kAutoGrain
-// measures, which costs 40 to 80 ns a call, and fits unless the first indices are much cheaper than
-// the rest.
+// Calls f(i) for every i in [0, n). `grain` is the number of indices that are worth giving to
+// another thread, about 10 us of work; a loop with n <= grain is a plain loop, at no cost.
+// kAutoGrain measures the grain, which costs 40 to 80 ns a call. It fits unless the first indices
+// are much cheaper than the rest.
 //
 //   opkit::ParallelFor(rows, [&](int64_t row) { Softmax(x + row * columns, columns); });
 template <class F>
@@ -4346,11 +4442,11 @@ namespace opkit::inline OPKIT_ABI {
 
 // Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
 //
-// On an asynchronous context `f` runs after this has returned. It must capture by value: with [&]
-// it reads variables that are gone, which no compiler sees and which ends in garbage or a crash
-// (CheckOperator finds both). What it needs it may own, on a CPU stream: a std::vector, a
-// std::shared_ptr or std::unique_ptr captured by value lives until the stream has run the loop. On
-// CUDA it is copied byte by byte, so it must be trivially copyable.
+// On an asynchronous context `f` runs after this function has returned, so it must capture by
+// value. With [&] it reads variables that no longer exist: no compiler reports that, and it ends in
+// garbage or a crash (CheckOperator finds both). On a CPU stream `f` may own its data: a
+// std::vector, a std::shared_ptr or std::unique_ptr captured by value lives until the stream has
+// run the loop. On CUDA `f` is copied byte by byte, so it must be trivially copyable.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
 template <HostContext Context, class F>
@@ -4371,14 +4467,14 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
 // ---- opkit/base/image_mode.hpp
-// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator
-// that a unit of one kind registers would be missing to the other. Each unit leaves a mark of its
-// kind in the program or shared library that it is linked into; the registries ask for the other
-// kind's.
+// Detects programs that mix header-only and compiled units (config.hpp). Each kind has registries
+// of its own, so an operator that one kind registers would be missing in the other. Each unit
+// leaves a marker symbol of its kind in the program or shared library that links it; the registries
+// look for the other kind's marker.
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 
-// Hidden: a program and the libraries that it loads may differ.
+// Hidden, because a program and the libraries that it loads may be of different kinds.
 extern "C" {
 #ifdef OPKIT_COMPILED
 __attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;
@@ -4392,7 +4488,7 @@ __attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a unit of the other kind is linked into this program or shared library.
+// True if a unit of the other kind is linked into this program or shared library.
 inline bool ImageMixesModes() {
 #ifdef OPKIT_COMPILED
   char* volatile other = &opkit_unit_is_header_only;
@@ -5676,9 +5772,9 @@ namespace opkit::inline OPKIT_ABI {
 // names are never removed. Not synchronised.
 class NameIndex {
  public:
-  // -1 when the name was never added.
+  // Returns the name's number, or -1 if the name was never added.
   int Find(std::string_view name) const;
-  // The number of the name, a new one when it has none.
+  // Returns the name's number; a new name gets the next one.
   int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
   const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
@@ -5690,12 +5786,12 @@ class NameIndex {
     uint32_t hash = 0;
   };
 
-  // The index of the slot of the name, or of the empty one where it would go.
+  // Returns the index of the name's slot, or of the empty slot where the name would go.
   size_t Probe(std::string_view name, uint32_t hash) const;
   void Grow();
 
   std::vector<std::string> names_;
-  std::vector<Slot> slots_;  // a power of two of them
+  std::vector<Slot> slots_;  // their number is a power of two
 };
 
 }  // namespace opkit
@@ -7251,9 +7347,10 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 
 namespace opkit::inline OPKIT_ABI {
 
-// Up to 31 characters, packed into integers: nvcc rejects extended lambdas inside functions whose
-// template arguments hold a char array, and writes the name as FixedName{w0, w1, w2, w3} into the
-// code that it hands to the host compiler (an array member it cannot write at all).
+// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
+// lambdas inside functions whose template arguments hold a char array. It writes the name as
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
+// there.
 struct FixedName {
   uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
 
@@ -8345,29 +8442,29 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 #endif  // OPKIT_OP_TYPED_OPERATOR_HPP_
 
 // ---- opkit/opkit.hpp
-// What a program needs to define, register and call operators: tensors and attributes, devices,
-// ParallelFor, OPKIT_OP, REGISTER_CPU_OPERATOR, CreateOperator, Invoke. More is in opkit/graph.hpp,
+// Umbrella to define, register and call operators: tensors and attributes, devices, ParallelFor,
+// OPKIT_OP, REGISTER_CPU_OPERATOR, CreateOperator, Invoke. More is in opkit/graph.hpp,
 // opkit/functions.hpp (REGISTER_OP), opkit/profile.hpp, opkit/partition.hpp and opkit/plugin.hpp;
 // opkit/all.hpp has all of these. The standard operators (opkit/ops/…), the backends
 // (opkit/backends/…) and the bridges (opkit/interop/…) are included by name.
 #ifndef OPKIT_OPKIT_HPP_
 #define OPKIT_OPKIT_HPP_
 
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // ---- opkit/plugin/export/export_operators.hpp
-// The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
-// (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
-// each becomes a record whose kernels run the operator in a workspace of its own over the host's
-// memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
+// Exports the operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed
+// functions (OPKIT_OP), beside those of REGISTER_OP. They are in the library's own registries. Each
+// becomes a record, whose kernels run the operator in a workspace of its own over the host's
+// memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Runs another operator of the program that has loaded the library, from a class or typed operator
-// of it in its run: into the outputs given, on the operator's device, and on CUDA on its stream.
-// The host keeps it ready from run to run. Errors: as OpResource::invoke; kFailedPrecondition where
-// no operator of the library runs in this thread.
+// Runs another operator of the host program during the run of a class or typed operator of the
+// library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
+// host keeps the other operator ready from run to run. Throws as OpResource::invoke does, and
+// kFailedPrecondition if this thread runs no operator of the library.
 //
 //   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
 OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
@@ -8375,16 +8472,17 @@ OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tenso
 
 namespace detail {
 
-// Adds records of all that the host can run. Adds none where the host is this program itself, which
-// has the operators already.
+// Adds a record of each registered operator, except internal ones. Adds none if the host is this
+// program itself, which has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
-// Of export_gradients.hpp: describes a registered gradient in the form that the host reads.
+// Filled by export_gradients.hpp: stores a registered gradient in the record, in the form that the
+// host reads.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient{
     "a gradient, in a library,", "opkit/graph.hpp"};
 
-// Adds the layouts that are registered by now with their direct converters, and the device types of
-// the author's own.
+// Adds the layouts registered so far with their direct converters, and the author's own device
+// types.
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
@@ -8398,8 +8496,8 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #endif
 #if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
 // ---- opkit/plugin/export/export_gradients.hpp
-// Hands over the gradients of a library's class and typed operators. Included where a unit includes
-// both op/gradient/gradient.hpp and plugin/author.hpp.
+// Exports the gradients of a library's class and typed operators to its host. Included if a unit
+// includes both op/gradient/gradient.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRADIENTS_HPP_
 
@@ -8409,31 +8507,31 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #endif  // OPKIT_OPKIT_HPP_
 
 // ---- opkit/abi/opkit_abi.h
-/* opkit_abi.h: all that crosses between a host program and a library of operators. C99.
+/* opkit_abi.h: everything that crosses between a host program and a library of operators. C99.
  *
- * A library exports one function, opkit_library_entry. It is given the host's table of functions
- * and returns a description of the library: its operators, and for each the functions that infer
- * and compute. Authors in C++ include opkit/op.hpp, which fills all of this in;
- * examples/library/plain_c.c is a library in C.
+ * A library exports one function, opkit_library_entry. Its argument is the host's table of
+ * functions. It returns a description of the library: its operators, and for each of them the
+ * functions that infer and compute. Authors in C++ include opkit/op.hpp, which fills all of this
+ * in; examples/library/plain_c.c is a library in C.
  *
- * The rules that keep libraries and hosts of different versions working together:
- * 1. Every struct begins with `size`, the sizeof that its maker compiled with, and `extension`,
- *    null but for private agreements. A reader asks OPKIT_ABI_HAS(p, member) before it reads a
- *    member that was not there in version 1.0.
- * 2. Members never change their place, type or meaning and are never removed. New ones go at the
- *    end of their struct, and OPKIT_ABI_MINOR grows by one. What cannot be done so is a new major
- *    version, which older libraries are refused by. A host does not look at flags it does not know.
+ * These rules keep libraries and hosts of different versions working together:
+ * 1. Every struct begins with `size`, its sizeof when its maker was compiled, and `extension`, null
+ *    except by private agreement. A reader checks OPKIT_ABI_HAS(p, member) before it reads a member
+ *    that version 1.0 did not have.
+ * 2. Members never change their place, type or meaning and are never removed. New members go at the
+ *    end of their struct, and OPKIT_ABI_MINOR grows by one. Any other change needs a new major
+ *    version, whose hosts refuse older libraries. A host ignores flags that it does not know.
  *    opkit_scope and opkit_invocation have no size and never change.
- * 3. Arrays of structs are read with the stride that their first element's `size` says
- *    (opkit_tensor_at, opkit_value_at), or are arrays of pointers.
- * 4. A null function pointer is something its side does not offer. A status that one does not know
- *    is a failure.
- * 5. No memory changes hands: who allocates frees. Strings are UTF-8, end with a zero and, like all
- *    that is passed to a call, last until the call returns; what describes a library lasts until it
- *    is unloaded.
- * 6. Nothing is thrown and no longjmp passes through a call in either direction.
- * 7. Any function may be called from several threads at once, for different instances; one
- *    instance is run by one thread at a time.
+ * 3. An array of structs is read with its first element's `size` as the stride (opkit_tensor_at,
+ *    opkit_value_at), or is an array of pointers.
+ * 4. A null function pointer is a function that its side does not offer. A status that the reader
+ *    does not know is a failure.
+ * 5. Memory does not change its owner: the side that allocates also frees. Strings are UTF-8 and
+ *    end with a zero. Everything that is passed to a call lasts until the call returns; the
+ *    description of a library lasts until the library is unloaded.
+ * 6. No exception and no longjmp passes through a call in either direction.
+ * 7. Several threads may call a function at once, for different instances; one thread at a time
+ *    runs an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -8445,11 +8543,11 @@ extern "C" {
 #define OPKIT_ABI_MAJOR 1
 #define OPKIT_ABI_MINOR 4
 
-/* Whether the struct that p points to is long enough to have the member. */
+/* True if the struct at p is long enough to have the member. */
 #define OPKIT_ABI_HAS(p, member) \
   ((p)->size >= (uint64_t)((const char*)(&(p)->member + 1) - (const char*)(p)))
 
-/* What a function answers. After a failure the text given to host->set_error explains it. */
+/* The result of a function. The text given to host->set_error explains a failure. */
 typedef int32_t opkit_status;
 enum {
   OPKIT_OK = 0,
@@ -8490,33 +8588,33 @@ enum {
 /* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
 enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 
-/* How a result is to be stored. */
+/* How an output is stored. */
 enum {
-  OPKIT_REQ_NONE = 0,    /* nobody wants it: there is no memory */
-  OPKIT_REQ_WRITE = 1,   /* */
-  OPKIT_REQ_INPLACE = 2, /* the memory is that of an input, which the operator allows */
-  OPKIT_REQ_ADD = 3      /* onto what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+  OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
+  OPKIT_REQ_WRITE = 1,   /* over what is there */
+  OPKIT_REQ_INPLACE = 2, /* in the memory of an input, as the operator allows */
+  OPKIT_REQ_ADD = 3      /* added to what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
 };
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A tensor: a view. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+/* A view of a tensor. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
-  void* data; /* the first element; in the memory of the device */
+  void* data; /* the first element, in the memory of the device */
   const int64_t* shape;
   const int64_t* strides; /* in elements, one for each extent */
   int32_t rank;
   int32_t dtype;
   int32_t device_type;
   int32_t device_index;
-  int32_t req;      /* of an output */
+  int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
+  const void* host; /* the host's own: pass it on with the tensor, or a part of it, to invoke */
 } opkit_tensor;
 
-/* The type of an attribute. A list's number is its element's plus five. */
+/* The type of an attribute. The number of a list is its element's plus five. */
 enum {
   OPKIT_ATTR_INT = 0,
   OPKIT_ATTR_FLOAT = 1,
@@ -8530,8 +8628,8 @@ enum {
   OPKIT_ATTR_TENSORS = 9
 };
 
-/* A named attribute. Of the four arrays the one of its type has `count` elements (one for a single
- * value) and the others are null. */
+/* A named attribute. The array of its type has `count` elements (one for a single value); the other
+ * three arrays are null. */
 typedef struct opkit_attr {
   uint64_t size;
   const void* extension;
@@ -8549,11 +8647,11 @@ typedef struct opkit_attr {
 
 typedef struct opkit_node opkit_node;
 
-/* A graph that a node carries as an attribute: nodes in an order that respects their values. */
+/* A graph that a node carries as an attribute. Nodes come after those whose values they read. */
 typedef struct opkit_graph {
   uint64_t size;
   const void* extension;
-  const char* name; /* of the attribute */
+  const char* name; /* the attribute's name */
   uint64_t num_inputs;
   const char* const* inputs;
   uint64_t num_outputs;
@@ -8563,7 +8661,7 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
-  /* Since 1.3. What is known of the values that are named, read with opkit_value_at; none where the
+  /* Since 1.3. What is known of named values, read with opkit_value_at; num_values is 0 if the
    * graph was not inferred. */
   uint64_t num_values;
   const char* const* value_names;
@@ -8575,19 +8673,19 @@ struct opkit_node {
   uint64_t size;
   const void* extension;
   const char* op;
-  const char* name; /* empty where it has none */
+  const char* name; /* empty without a name */
   int32_t device_type;
   int32_t device_index;
   uint64_t num_inputs;
-  const char* const* inputs; /* names of values; empty for one that is left out */
+  const char* const* inputs; /* names of values; empty for an input that is left out */
   uint64_t num_outputs;
   const char* const* outputs;
   uint64_t num_attrs;
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
-  /* Since 1.3. Names of nodes that must run before it though it reads none of their outputs; the
-   * backend that it asks for, empty for none; whether it computes a gradient. */
+  /* Since 1.3. Nodes that must run before this one, although it reads none of their outputs; the
+   * backend that it requests, empty for none; nonzero if it computes a gradient. */
   uint64_t num_control_inputs;
   const char* const* control_inputs;
   const char* backend;
@@ -8595,7 +8693,7 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* What is known of an input or output before it is computed; inference fills in what it can say. */
+/* What is known of an input or output before it is computed. Inference adds what it can. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
@@ -8604,15 +8702,15 @@ typedef struct opkit_value {
   int32_t dtype;   /* -1: unknown */
   int32_t rank;    /* -1: unknown */
   int32_t reserved;
-  /* -1: unknown; less: a symbol, the same number for the same one */
+  /* -1: unknown; below -1: a symbol, and equal numbers are the same symbol */
   int64_t dims[OPKIT_MAX_RANK];
-  const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
-  const char* layout; /* since 1.3: of an input, where a kernel proposes; null: the standard one */
+  const opkit_tensor* constant; /* the elements of an input if they are known, else null */
+  const char* layout;           /* since 1.3: of an input, when a kernel proposes; null: standard */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
 
-/* Memory of 0 bytes. */
+/* The address of scratch of 0 bytes. */
 #define OPKIT_NO_BYTES ((void*)64)
 
 /* One run of an operator. Tensors are read with opkit_input and opkit_output. */
@@ -8626,31 +8724,30 @@ typedef struct opkit_call {
   const opkit_tensor* inputs;
   uint64_t num_outputs;
   const opkit_tensor* outputs;
-  /* What scratch_bytes asked for, undefined at the start: OPKIT_NO_BYTES for 0 bytes; null where
-   * the operator has no scratch_bytes. */
+  /* Scratch of the size that scratch_bytes, or the chosen opkit_config, requests; undefined at the
+   * start. OPKIT_NO_BYTES for 0 bytes; null without scratch_bytes and without propose. */
   void* scratch;
   int64_t scratch_bytes;
-  void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
+  void* stream; /* a cudaStream_t if the device is CUDA: issue the work there */
   int32_t device_type;
   int32_t device_index;
-  int32_t asynchronous; /* not 0: what is issued now runs later, at its place in the stream */
+  int32_t asynchronous; /* nonzero: work issued now runs later, at its place in the stream */
   int32_t reserved;
-  uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
+  uint64_t random_seed; /* for this run, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
-  /* Since 1.3. The names of the layouts that inputs and outputs are in, whose strides then say
-   * nothing; null for one that lies as its strides say, and an array that is null where all do.
-   * Only for kernels whose configuration asks for it. */
+  /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
+   * name or array: as strides say. Only for kernels whose configuration requests layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
 
-/* What remembers that an operator is not finished: see opkit_host.defer. */
+/* A handle of a run that ends after its function has returned: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
-/* Since 1.2. An operator that runs beside its caller: see opkit_host.invoke_async. */
+/* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
-/* Room for the host, on the caller's stack. */
+/* Storage for the host, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
@@ -8659,101 +8756,101 @@ typedef struct opkit_scope {
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
-  uint64_t kind; /* in its low 8 bits; the others are the host's: hand them on as they are */
+  uint64_t kind; /* in the low 8 bits; the other bits are the host's: keep them unchanged */
 } opkit_invocation;
 
-/* What the host offers. `call` is the one that forward or backward was given. */
+/* The functions of the host. `call` is the argument of forward or backward. */
 struct opkit_host {
   uint64_t size;
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* version; /* of the host's toolkit */
+  const char* version; /* of the toolkit that the host was compiled with */
 
-  /* Explains the failure that this thread is about to return; add_error adds to what is there. The
+  /* Explains the failure that this thread is about to return; add_error appends to the text. The
    * text is copied. */
   void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
   void (*add_error)(const char* text, uint64_t text_size);
-  /* Why a function of this table has failed last in this thread. */
+  /* Returns why the last failed function of this table failed in this thread. */
   const char* (*failure_text)(void);
 
-  /* `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the run has
-   * ended. Null for 0 bytes. From any thread of the call. */
+  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes, null for 0 bytes; freed
+   * when the run has ended. May be called in any thread of the call. */
   opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
-  /* A dense tensor in such memory, written to *tensor. */
+  /* Allocates a dense tensor in the same way, written to *tensor. */
   opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
                             const int64_t* shape, opkit_tensor* tensor);
-  /* body(context, begin, end) for ranges that make up [0, n), on the host's threads and this one;
-   * `grain` indices make a range, 0 lets the host measure. Returns when all have run; where one
-   * fails, the others are skipped as far as they have not begun, and its status is the answer. Now,
-   * also on a CPU stream: issue it by launch. */
+  /* Calls body(context, begin, end) for ranges that make up [0, n), on the host's threads and this
+   * one. A range has `grain` indices; with 0 the host measures. Returns when all ranges have run.
+   * After a failure, ranges that have not begun are skipped, and its status is returned. Runs at
+   * once, also on a CPU stream: call it inside launch to run it in the stream. */
   opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
                                opkit_status (*body)(void* context, int64_t begin, int64_t end),
                                void* context);
-  /* work(context) at its place in the stream, and then drop(context); without a stream both now.
-   * drop is called also where work is not, and where launch fails. */
+  /* Calls work(context) at its place in the stream, and then drop(context); without a stream, both
+   * at once. Calls drop also if work is never called, and if launch fails. */
   opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
                          void (*drop)(void* context), void* context);
-  /* Another operator of the host on these tensors, writing into the outputs given; at its place in
-   * the stream where there is one. Kept ready from run to run. One thread of a call at a time. */
+  /* Runs another operator of the host on these tensors and writes into the outputs given; at its
+   * place in the stream, if there is one. The host keeps the operator ready from run to run. One
+   * thread of a call at a time. */
   opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
                          const opkit_tensor* inputs, uint64_t num_outputs,
                          const opkit_tensor* outputs, uint64_t num_attrs,
                          const opkit_attr* const* attrs);
   void (*log)(const opkit_call* call, int32_t level, const char* text);
 
-  /* A named part of the operator's own code, in this thread: begin and end nest. */
+  /* Begins a named part of the operator's own code in this thread; scope_end ends it. */
   void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
   void (*scope_end)(opkit_scope* scope);
-  /* The identity that work in this thread has now, and going on with it in a thread of one's own.
-   */
+  /* Writes the identity of this thread's work; adopt continues it in another, until scope_end. */
   void (*invocation)(opkit_invocation* identity);
-  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope); /* until scope_end */
+  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope);
 
-  /* For operators with OPKIT_OP_ASYNC: forward may return OPKIT_OK before its outputs are there.
-   * Whoever ends the work then calls complete, once, from any thread; tensors and memory of the
+  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
+   * When the work ends, complete must be called once, from any thread. Tensors and memory of the
    * call last until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
-  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS: the memory of an output that has the
-   * dtype OPKIT_UNDEFINED and is wanted (OPKIT_REQ_WRITE), of the shape that the data has decided,
-   * before forward returns. Written to *tensor, and where the call has its output. */
+  /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS, before forward returns: allocates an
+   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in the shape that the data has
+   * decided. Writes the tensor to *tensor and to the output of the call. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. As invoke, but on the host's threads: the caller goes on beside it. Where invoke
-   * only issues work on a stream, so does this. What is written to *pending lasts as long as the
-   * call. */
+  /* Since 1.2. Does as invoke, but on the host's threads, while the caller goes on. If invoke only
+   * issues work on a stream, so does this. *pending lasts as long as the call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
                                const opkit_attr* const* attrs, opkit_pending** pending);
-  /* Returns when it has ended, and how. What nobody has waited for when the function returns, the
-   * host waits for, and its failure is the function's. */
+  /* Waits until the operator has ended, and returns its status. When the operator's function has
+   * returned, the host waits for the others; their failure is the failure of the function. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 
-  /* Since 1.3. Runs a graph of the call's node, or a part of one, in the host: for what an operator
-   * has taken and cannot do itself. Inputs and outputs by position, results into the tensors given,
-   * which are dense; on the CPU, and at its place in a stream of the CPU's. The graph, which lasts
-   * as long as the operator, is made ready once. One thread of a call at a time. */
+  /* Since 1.3. Runs a graph of the call's node, or a part of it, in the host: for nodes that an
+   * operator has taken but cannot run itself. Inputs and outputs are given by position; results go
+   * into the tensors given, which are dense. Only on the CPU; in a CPU stream at its place. The
+   * host prepares the graph once, so the graph must last as long as the operator. One thread of a
+   * call at a time. */
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
 
-  /* Since 1.4. From any thread, also outside of a call. */
-  /* Whether the program has an operator of this name, 1 or 0. */
+  /* Since 1.4. These functions may be called in any thread, also outside of a call. */
+  /* Returns 1 if the program has an operator of this name, else 0. */
   int32_t (*has_operator)(const char* op);
-  /* Fills in what the program's operator says of the node's values, as infer_type and infer_shape
-   * of an opkit_op do; OPKIT_NOT_FOUND where it has none. */
+  /* Adds what the program's operator infers of the node's values, as infer_type and infer_shape of
+   * an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
   opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
-  /* `bytes`, which are not 0, of a device's memory, aligned to 64, by the allocator that the
-   * program has at the moment: *owner, which deallocate gets back. */
+  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the allocator
+   * that the program has at the moment. *owner is the argument for deallocate. */
   opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
                            void** owner);
   void (*deallocate)(void* owner, void* memory, int64_t bytes);
-  /* Whether the program records a profile, 1 or 0; and a span of it in this thread, until
-   * scope_end, of a kind as in the low 8 bits of opkit_invocation.kind. `node` may be null. */
+  /* Returns 1 if the program records a profile, else 0. span_begin begins a span of it in this
+   * thread, of a kind as in opkit_invocation.kind; scope_end ends it. `node` may be null. */
   int32_t (*is_profiling)(void);
   void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
@@ -8762,16 +8859,15 @@ struct opkit_host {
 typedef struct opkit_config {
   uint64_t size;
   const void* extension;
-  /* The name of the layout of each input and output of the node, null for the standard one; the
-   * array is null where all are. */
+  /* Layouts of the node's inputs and outputs, null for the standard one, or for all of them. */
   const char* const* input_layouts;
   const char* const* output_layouts;
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
-  int64_t scratch_bytes;  /* of a run */
-  double cost_ns;         /* an estimate of its time; negative: none */
+  int64_t scratch_bytes;  /* of one run */
+  double cost_ns;         /* estimated time of one run; negative: unknown */
 } opkit_config;
-/* What a kernel proposes is told to it: by `add`, which copies, the best first. */
+/* Receives the configurations that a kernel proposes, the best first. `add` copies. */
 typedef struct opkit_proposals opkit_proposals;
 struct opkit_proposals {
   uint64_t size;
@@ -8780,8 +8876,8 @@ struct opkit_proposals {
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
-/* Since 1.4. A node with the configuration that was chosen for it, and the node that alone reads
- * its output 0, with its own: may the kernel compute both? */
+/* Since 1.4. The offer to a kernel to compute two nodes as one: a node, and the node that alone
+ * reads its output 0. Each comes with its chosen configuration. */
 typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
@@ -8795,9 +8891,9 @@ struct opkit_fusion {
   const opkit_value* next_inputs;
   const opkit_value* next_outputs;
   const opkit_config* next_config;
-  uint64_t read; /* the input of `next` that the node makes */
-  /* The two as one, for a kernel of the same backend: a node of the outputs of `next` that reads
-   * inputs of both, and the configuration it runs in. Without a call they stay two. */
+  uint64_t read; /* the input of `next` that is output 0 of the node */
+  /* Gives one node for both, for a kernel of the same backend, and its configuration. The node has
+   * the outputs of `next` and reads inputs of both. Without a call they stay two. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -8808,8 +8904,8 @@ struct opkit_kernel {
   uint64_t size;
   const void* extension;
   const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
-  /* Makes what forward and backward get as `instance`: once for each operator that the host
-   * creates, and destroyed with it. Without it they get `author`. */
+  /* Makes the `instance` of forward and backward for each operator that the host creates; destroy
+   * ends it with the operator. Without create it is `author`. */
   opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
   void (*destroy)(void* instance);
   opkit_status (*forward)(void* instance, const opkit_call* call);
@@ -8817,24 +8913,24 @@ struct opkit_kernel {
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
   const void* author; /* the author's own */
-  /* Since 1.1. The name that a node asks for it by; null: the plain one of its device. */
+  /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
-  /* Since 1.3. The ways in which it can run the node; none, or OPKIT_UNSUPPORTED with the reason,
-   * where it cannot. Without it there is one: standard layouts, in place and scratch as the
-   * operator says. */
+  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
+   * none, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
+   * layouts, and the operator's own in-place pairs and scratch. */
   opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
                           const opkit_value* inputs, const opkit_value* outputs,
                           const opkit_proposals* proposals);
-  /* In place of create, for the one of them that was chosen. */
+  /* Replaces create for a configuration that was proposed and chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
-  /* Since 1.4. Takes the next node in, by fusion->fuse, or leaves it. */
+  /* Since 1.4. Takes the next node in by calling fusion->fuse, or does nothing. */
   opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
-/* forward keeps something in its instance that backward needs: both run the same one. */
+/* backward needs what forward keeps in its instance: both run the same instance. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
 
-/* One attribute, input or output, as documented. */
+/* The documentation of one attribute, input or output. */
 typedef struct opkit_parameter {
   uint64_t size;
   const void* extension;
@@ -8846,25 +8942,26 @@ typedef struct opkit_parameter {
   uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
 } opkit_parameter;
 
-/* What an operator's gradient function is asked: which nodes compute the gradients of the inputs of
- * `node` from those of its outputs. The values of `node` keep their names; all that is new is given
- * one by new_name. Names that are null or empty: no gradient. A sparse gradient is one of indices
- * and values of slices along the first axis. */
+/* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
+ * of `node` from those of its outputs. The values of `node` keep their names; new_name gives names
+ * to all new values. A null or empty name means no gradient. A sparse gradient consists of indices
+ * and values: slices along the first axis. */
 typedef struct opkit_gradient opkit_gradient;
 struct opkit_gradient {
   uint64_t size;
   const void* extension;
   const opkit_node* node;
-  const char* const* dense;   /* of each output: the name of its gradient, */
-  const char* const* indices; /* or those of a sparse one */
+  const char* const* dense;   /* for each output: the name of its gradient, */
+  const char* const* indices; /* or the names of its sparse gradient */
   const char* const* values;
   void* context; /* the host's own */
-  /* A name that nothing has yet, for a gradient of `value`, or where suffix is given for a part of
-   * the computation: "x" and "_grad_mask". The first without a suffix is where the gradient of
-   * `value` is expected. Lasts until the gradient function returns; null after a failure. */
+  /* Returns a new name for a gradient of `value`, or, with a suffix, for a part of the computation:
+   * "x" and "_grad_mask". The first name without a suffix is the one expected for the gradient of
+   * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
-  /* In the order they run. */
+  /* Adds the nodes in the order in which they run. */
   opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
+  /* Names the gradient of an input: dense, or indices and values. */
   opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
                             const char* indices, const char* values);
 };
@@ -8879,7 +8976,7 @@ typedef struct opkit_cost {
   uint64_t params_bytes;
 } opkit_cost;
 
-/* Since 1.4. Takes the inputs of a test of an operator, one by one, and copies them. */
+/* Since 1.4. Receives the inputs for a test of an operator, one by one. `add` copies. */
 typedef struct opkit_test_inputs opkit_test_inputs;
 struct opkit_test_inputs {
   uint64_t size;
@@ -8888,11 +8985,11 @@ struct opkit_test_inputs {
   opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
 };
 
-/* An operator. `name` and one kernel are required. A library of version 1.1 or later must also give
- * what nothing else decides, for an operator that the program has not already: parse_attrs,
- * infer_shape where there are outputs, and infer_type where these cannot have the dtype of input
- * 0; the last two not with OPKIT_OP_ALLOCATES_OUTPUTS. Where an operator with OPKIT_OP_SUBGRAPH
- * has neither of them, types and shapes are those of the graph that its node carries. */
+/* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
+ * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
+ * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes the last two optional. With
+ * OPKIT_OP_SUBGRAPH, parse_attrs is optional; without the last two, types and shapes are those of
+ * the graph that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -8908,19 +9005,20 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* How many inputs and outputs a node with these attributes has (-1: any number), or a failure
-   * for wrong attributes. */
+  /* Returns how many inputs and outputs a node with these attributes has (-1: any number), or a
+   * failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
-  /* Fill in what is unknown, of the outputs from the inputs or the reverse. While some inputs are
-   * unknown a failure only means: not yet. Without infer_type outputs have the dtype of input 0. */
+  /* Infer what is unknown: outputs from inputs, or the reverse. While some inputs are unknown, a
+   * failure only means that it is too early. Without infer_type, outputs have the dtype of input
+   * 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                               opkit_value* outputs);
-  /* The inputs that are written to: mutated[i] is set to 1; all are 0 before. */
+  /* Sets mutated[i] to 1 for each input that is written to; all are 0 before. */
   opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
-  /* Memory of a run, known before it, for inputs whose shapes are known. */
+  /* Returns the scratch of a run in *bytes, for inputs whose shapes are known. */
   opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
                                 const opkit_value* inputs, int64_t* bytes);
 
@@ -8931,45 +9029,48 @@ struct opkit_op {
   uint64_t num_outputs;
   const opkit_parameter* const* outputs;
   const void* author; /* the author's own */
-  /* In place of a backward function: the nodes that compute the gradient. */
+  /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
-  /* Since 1.1. The work of a run; *cost has the bytes of all inputs and outputs before, and no
-   * flops, which is what an operator without it is taken to cost. */
+  /* Since 1.1. Returns the work of a run in *cost, which before has the bytes of all inputs and
+   * outputs and 0 flops. An operator without this function has that cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
-  /* Since 1.4. Inputs that a test may run it with, of floating-point type `dtype` where it has any,
-   * the same ones for the same seed; none where it has none for that type. */
+  /* Since 1.4. Adds inputs with which a test may run the operator, of floating-point type `dtype`
+   * if it has any: the same for the same seed. Adds none if there are none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
-#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds up */
+#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds */
 #define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
 /* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
 #define OPKIT_OP_EFFECTS ((uint64_t)16)
-/* no gradient flows through it; asking for one is a mistake; it has one that is not written yet */
+/* no gradient flows through it; requesting one is a mistake; it has one that is not written yet */
 #define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
 #define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* beside OPKIT_OP_EFFECTS, where all that there is to it is what a node keeps between its runs:
-   they give the same for the same inputs */
+/* with OPKIT_OP_EFFECTS, if the only effect is what a node keeps between its runs: they give the
+   same for the same inputs */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
-/* since 1.1: outputs whose shape inference leaves open are made in forward by allocate_output */
+/* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
+/* since 1.4: takes no attributes but attrs; else one with parse_attrs and no attrs takes any */
+#define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
- * name: that of a library is passed over where it has one already. */
+ * name: a library's layout is ignored if its name is taken. */
 typedef struct opkit_layout opkit_layout;
 struct opkit_layout {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Bytes that a tensor takes; null: as many as its elements. */
+  /* Returns in *bytes what a tensor takes; null: as many bytes as its elements take. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
-  /* Both are required, and write all of `to`, which has memory for it. In the host's memory. */
+  /* Both are required, and write all of `to`, which has enough memory. All data is in host
+   * memory. */
   opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
                               const opkit_tensor* to);
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
@@ -8990,57 +9091,60 @@ struct opkit_layout_converter {
   const void* author;
 };
 
-/* Since 1.3. A type of device with memory of its own; kernels for it name it, and have done their
- * work when forward returns, or tell when they have: see opkit_host.defer, with which a device has
- * queues of its own. Functions may be called by several threads at once. */
+/* Since 1.3. A type of device with memory of its own. A kernel for it has its name in
+ * opkit_kernel.device. Its work is done when forward returns, or ends as in opkit_host.defer, so
+ * that a device can have queues of its own. Several threads may call the functions at once. */
 typedef struct opkit_device opkit_device;
 enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
 struct opkit_device {
   uint64_t size;
   const void* extension;
   const char* name;
-  int32_t type; /* its number: from 80 to 127, one that no other device of the program has */
+  int32_t type; /* its number, from 80 to 127; no other device of the program has it */
   int32_t reserved;
-  /* A failure with the reason where the device of that index is not there. Null: any is. */
+  /* Returns a failure with the reason if there is no device of that index. Null: every index is
+   * there. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
-  /* Memory aligned to 64 bytes, or OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
+  /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
   void (*free)(const opkit_device* device, void* memory, int64_t bytes);
-  /* `bytes`, not 0, in one of the directions, done at the return; the two ranges do not overlap,
-   * and of two devices `index` is the target's. */
+  /* Copies `bytes` bytes, not 0, in one direction, and returns when that is done. The ranges do not
+   * overlap. Between two devices, `index` is the target's. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
   const void* author; /* the author's own */
 };
 
-/* Since 1.3. A graph that a partitioner is asked about, and its answers. What it has before `end`
- * is called lasts until then. */
+/* Since 1.3. A graph that a partitioner partitions, and the functions by which it does so.
+ * Everything that `begin` gets lasts until `end` is called. */
 typedef struct opkit_partition opkit_partition;
 struct opkit_partition {
   uint64_t size;
   const void* extension;
   void* context; /* the host's own */
-  /* The whole graph with its types, nodes in an order in which they can run: their numbers. */
+  /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
+   * node is its number. */
   const opkit_graph* graph;
-  const uint8_t* taken; /* of each node: not 0 where a partitioner before has put it there */
+  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has put it there */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* The graph, in `review` the subgraph, as text in the shape of MXNet's symbols; the second array
-   * has for each of its nodes the number in the graph it shows, -1 for inputs and constants. Both
-   * last until the partitioner's function returns. */
+  /* Writes the graph, in `review` the subgraph, as text in the form of MXNet's symbols. The second
+   * array has, for each node of the text, its number in that graph; -1 for inputs and constants.
+   * Both last until the partitioner's function returns. */
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
-  /* In `mark`. Takes a node: kind -1, or a number from 0 on, of which different ones are never in
-   * one subgraph; nor are different sets, numbers from 0 on: 0 where there is but one. Or says why
-   * it stays. */
+  /* In `mark`. Takes a node. A subgraph never has nodes of two kinds that are numbers from 0 on;
+   * kind -1 goes with every kind. Nor has it nodes of two sets, which are numbers from 0 on; 0 if
+   * there is one set only. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
+  /* In `mark`. Leaves a node where it is, for this reason. */
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
-  /* In `review`. A legal subgraph, its nodes' numbers in the whole graph, and the operator that
-   * takes its place, which does not carry it yet. Its inputs and outputs have the names that they
-   * have in the graph. */
+  /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
+   * that replaces it, which does not carry it yet. Inputs and outputs of the subgraph have the
+   * names that they have in the graph. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -9049,15 +9153,15 @@ struct opkit_partition {
   uint64_t num_nodes;
   const uint64_t* nodes;
   opkit_status (*reject)(const opkit_partition* partition, const char* why);
-  /* An attribute of the operator; a constant of the subgraph, under a name that it does not have.
-   */
+  /* Sets an attribute of the operator; add_constant adds a constant to the subgraph, under a name
+   * that the subgraph does not have. */
   opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
   opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
                                const opkit_tensor* value);
 };
 
-/* Since 1.3. Says which nodes of a graph go to an operator of the library. The functions are called
- * in the order begin, mark, review for each subgraph, end; of several graphs side by side. */
+/* Since 1.3. Decides which nodes of a graph go to an operator of the library. The host calls begin,
+ * mark, review for each subgraph, and end, in this order; for several graphs possibly at once. */
 typedef struct opkit_partitioner opkit_partitioner;
 struct opkit_partitioner {
   uint64_t size;
@@ -9066,19 +9170,19 @@ struct opkit_partitioner {
   const char* file; /* where it is defined */
   int32_t line;
   int32_t reserved;
-  /* The operator that takes the place of a subgraph of this kind. */
+  /* Returns the operator that replaces a subgraph of this kind. */
   const char* (*subgraph_op)(const opkit_partitioner* partitioner, int32_t kind);
-  /* Makes what the next three get as `work`; null: they get `author`. */
+  /* Makes the `work` of the next three functions. Null: `work` is `author`. */
   opkit_status (*begin)(const opkit_partitioner* partitioner, const opkit_partition* partition,
                         void** work);
   opkit_status (*mark)(void* work, const opkit_partition* partition);
-  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: takes all */
+  opkit_status (*review)(void* work, const opkit_partition* partition); /* null: accepts all */
   void (*end)(void* work);
   const void* author; /* the author's own */
 };
 
-/* Since 1.3. A graph that a pass changes. Numbers of nodes are those of `graph` throughout; what
- * the functions say happens when the pass has returned, in one, and only if the result is right. */
+/* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
+ * the changes together when the pass has returned, and only if the result is right. */
 typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
@@ -9088,17 +9192,17 @@ struct opkit_rewrite {
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* Adds a node before that of this number, or at the end for num_nodes. */
+  /* Adds a node before the node of this number, or at the end for num_nodes. */
   opkit_status (*add_node)(const opkit_rewrite* rewrite, uint64_t before, const opkit_node* node);
   opkit_status (*replace_node)(const opkit_rewrite* rewrite, uint64_t node,
                                const opkit_node* replacement);
   opkit_status (*remove_node)(const opkit_rewrite* rewrite, uint64_t node);
-  /* Every node that reads `from` reads `to`. */
+  /* Makes every node that reads `from` read `to`. */
   opkit_status (*replace_uses)(const opkit_rewrite* rewrite, const char* from, const char* to);
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Instead of all that: the whole result. Its inputs and outputs are those of `graph`. */
+  /* Gives the whole result in place of such changes, with the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -9113,33 +9217,33 @@ struct opkit_pass {
   const void* author; /* the author's own */
 };
 
-/* Since 1.4. What is said of a backend of the library's kernels (opkit_kernel.backend). */
+/* Since 1.4. The description of a backend of the library's kernels (opkit_kernel.backend). */
 typedef struct opkit_backend opkit_backend;
 struct opkit_backend {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Of the library's own operators: kernels of a higher rank come first, plain ones have 0;
-   * negative for none. */
+  /* For the library's own operators: kernels of a higher rank come first, plain kernels have rank
+   * 0. Negative: no rank. */
   int32_t rank;
   int32_t reserved;
-  /* A failure with the reason where it cannot run on this machine. Asked once, when a kernel of it
-   * might first run. Null: it can. */
+  /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
+   * one of its kernels might first run. Null: it can run. */
   opkit_status (*available)(const opkit_backend* backend);
   const void* author; /* the author's own */
 };
 
-/* A library. */
+/* The description of a library. */
 typedef struct opkit_library {
   uint64_t size;
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* name;    /* null: the file's */
-  const char* version; /* of the toolkit it was compiled with; null: none */
-  /* Called once before anything else, with the host's version; a failure refuses the loading. */
+  const char* name;    /* null: the file's name */
+  const char* version; /* of the toolkit with which it was compiled; null: none */
+  /* Called once, before anything else, with the host's version. A failure stops the loading. */
   opkit_status (*initialize)(uint32_t host_abi_major, uint32_t host_abi_minor);
-  void (*finalize)(void); /* before it is unmapped */
+  void (*finalize)(void); /* called once: before unloading, or when the process ends */
   uint64_t num_ops;
   const opkit_op* const* ops;
   /* Since 1.3; a host of an older version refuses a library that has any. */
@@ -9160,7 +9264,8 @@ typedef struct opkit_library {
   const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
-/* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
+/* The name of the one function that a library exports. It returns null, after host->set_error, if
+ * the library cannot serve this host. */
 #define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
 typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
 
@@ -9176,14 +9281,14 @@ static inline const opkit_tensor* opkit_input(const opkit_call* call, uint64_t i
 static inline const opkit_tensor* opkit_output(const opkit_call* call, uint64_t i) {
   return opkit_tensor_at(call->outputs, i);
 }
-/* Elements of a tensor. */
+/* Returns the number of elements of a tensor. */
 static inline int64_t opkit_numel(const opkit_tensor* tensor) {
   int64_t count = 1;
   int32_t i;
   for (i = 0; i < tensor->rank; ++i) count *= tensor->shape[i];
   return count;
 }
-/* The attribute of that name; null when there is none. */
+/* Returns the attribute of that name; null if there is none. */
 static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const char* name) {
   uint64_t i;
   for (i = 0; i < node->num_attrs; ++i) {
@@ -11359,72 +11464,73 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
 // ---- opkit/functions.hpp
-// Operators made of plain functions, in MXNet's spelling: REGISTER_OP(name).setForward(…)…; with
-// AttrMap, OpTensor and OpResource. Brings opkit/opkit.hpp too. A library of operators includes
-// opkit/op.hpp in place of it.
+// Umbrella for operators made of plain functions, in MXNet's spelling:
+// REGISTER_OP(name).setForward(…)…; with AttrMap, OpTensor and OpResource. Brings opkit/opkit.hpp
+// too. A library of operators includes opkit/op.hpp instead.
 #ifndef OPKIT_FUNCTIONS_HPP_
 #define OPKIT_FUNCTIONS_HPP_
 
 #endif  // OPKIT_FUNCTIONS_HPP_
 
 // ---- opkit/plugin/load/shared_object.hpp
-// A shared object that is loaded while the program runs: a wrong file is refused with its reason
-// before the loader sees it, a second instance or a rebuilt file can live beside the first, and
-// closing tells whether the code is really gone. The calls of POSIX and the reading of ELF that
-// loading needs are in impl/; another system has another version of those files.
+// SharedObject: a shared object that is loaded at run time. A wrong file is refused with a reason
+// before the loader sees it. A second instance or a rebuilt file can live beside the first. Closing
+// reports whether the code is really gone. POSIX calls are in impl/, the reading of ELF is in
+// elf_file.hpp; another system needs its own version of these files.
 #ifndef OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 #define OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Returns a C++ name as a person writes it, and another name as it is.
+// Returns a C++ symbol in readable form, any other symbol unchanged.
 std::string Demangle(const std::string& symbol);
 
-// Whether closing a library took its code out of the process.
+// The result of SharedObject::Close: whether the library's code has left the process.
 struct CloseReport {
-  bool unmapped = false;    // no code or data of it is left in the process
-  bool still_used = false;  // another handle, or another part of the program, uses it
-  std::vector<std::string>
-      pinned_by;  // else the symbols of it that may hold it, for a person to read
+  bool unmapped = false;    // true if no code or data of it is left in the process
+  bool still_used = false;  // true if another handle, or another part of the program, uses it
+  std::vector<std::string> pinned_by;  // else its readable symbols that may hold it there
 };
 
-// An open library. Its functions may be called from any thread; the last handle closes it, after
-// which nothing that came from it may be used.
+// An open library, whose functions any thread may call. The last handle closes it; nothing that
+// came from it may be used afterwards.
 //
 //   IntrusivePtr<SharedObject> library = SharedObject::Open("build/ops.so");
 //   void* entry = library->Find("entry");
 //   const CloseReport report = SharedObject::Close(library);
 class SharedObject : public RefCounted {
  public:
-  // The file's code and data as they are now: those of an open SharedObject when it is of the
-  // same, unchanged file (then variables are shared), else fresh ones. When the loader would give
-  // an old image instead (of a file that was rebuilt, or was closed and stayed mapped), a copy of
-  // the file is loaded. A path without '/' is a file in the current directory. The file must not be
-  // written to meanwhile. Errors: kNotFound for a missing file or dependency, kUnsupported for
-  // another machine's, else kInvalidArgument.
+  // Opens a file with the code and data that it has now. Shares the image, and so the variables, of
+  // an open SharedObject of the same, unchanged file. Loads a copy of the file if the loader would
+  // give an old image instead: of a file that was rebuilt, or that was closed and stayed mapped. A
+  // path without '/' is a file in the current directory. The file must not be written to meanwhile.
+  // Throws kNotFound for a missing file or dependency; kUnsupported for another machine's file, or
+  // for a feature that this system lacks; kFailedPrecondition without room for a copy; else
+  // kInvalidArgument.
   static IntrusivePtr<SharedObject> Open(const std::string& path);
   // Opens the file with variables of its own in any case, by loading a copy of the file.
-  // STB_GNU_UNIQUE ones remain one in the process, and a dependency is not looked for in the file's
-  // folder ($ORIGIN).
+  // STB_GNU_UNIQUE variables still exist once in the process, and dependencies are not searched in
+  // the file's folder ($ORIGIN).
   static IntrusivePtr<SharedObject> OpenCopy(const std::string& path);
-  // Drops the handle and tells whether that unmapped the library.
+  // Drops the handle and reports whether that unmapped the library.
   static CloseReport Close(IntrusivePtr<SharedObject>& object);
-  // Whether an image of this loaded_path() and base() is in the process, now or still.
+  // True if an image of this loaded_path() and base() is in the process, in use or left over.
   static bool IsMapped(const std::string& loaded_path, uintptr_t base);
 
-  // The path as the caller wrote it, and as the loader was given it: the same, or the name of a
-  // copy.
+  // Returns the path that the caller gave. loaded_path() is the path that the loader got: the same,
+  // or the name of a copy.
   const std::string& path() const { return path_; }
   const std::string& loaded_path() const { return loaded_path_; }
   uintptr_t base() const { return base_; }
 
-  // The address of a symbol that this library (and not one it depends on) exports; null when there
-  // is none.
+  // Returns the address of a symbol that this library itself exports, not a dependency; null if
+  // there is none.
   void* Find(const char* symbol) const;
-  // The mangled names of the functions that the file exported when it was opened; see Demangle.
+  // Returns the mangled names of the functions that the file exported when it was opened (see
+  // Demangle).
   virtual const std::vector<std::string>& ExportedFunctions() const = 0;
-  // Symbols that may keep the code mapped after the last handle is gone.
+  // Returns symbols that may keep the code mapped after the last handle is gone.
   virtual std::vector<std::string> PinningSymbols() const = 0;
 
  protected:
@@ -11436,11 +11542,11 @@ class SharedObject : public RefCounted {
   uintptr_t base_ = 0;
 };
 
-// The code of a library, kept loaded by every object that may call it.
+// The code of a library. Every object that may call the code keeps it loaded.
 struct LibraryImage : RefCounted {
   IntrusivePtr<SharedObject> object;  // null for the program's own operators
   const opkit_library* library = nullptr;
-  std::string name;       // no other library of the program has it
+  std::string name;       // unique among the libraries of the program
   std::string announced;  // its own name or its file's, without a folder
 };
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
@@ -11461,23 +11567,23 @@ class NamedPass;
 
 namespace detail {
 
-// A loaded library.
+// The code, the records and all registrations of a loaded library, for Unload to remove.
 struct LoadedLibrary : RefCounted {
   ~LoadedLibrary() override;
   LibraryImagePtr image;
   std::string path, backend;
   std::vector<FunctionRecord> records;
-  std::vector<std::pair<std::string, const opkit_backend*>> backends;  // that it describes
-  std::vector<char> owns;                  // the operator of records[i] is this library's
-  std::vector<std::string> gradients;      // of the operators whose gradient is this library's
-  bool overrides = false;                  // its kernels come first
-  std::vector<LayoutId> layouts;           // that it registered
-  std::vector<std::string> found_layouts;  // of its own, whose names were there before it
+  std::vector<std::pair<std::string, const opkit_backend*>> backends;  // backends that it describes
+  std::vector<char> owns;                  // owns[i]: it registered the operator of records[i]
+  std::vector<std::string> gradients;      // operators whose gradient it registered
+  bool overrides = false;                  // true if its kernels come first
+  std::vector<LayoutId> layouts;           // layouts that it registered
+  std::vector<std::string> found_layouts;  // names of its layouts that existed before it
   std::vector<DeviceType> devices;
   std::vector<IntrusivePtr<const Partitioner>> partitioners;
   std::vector<IntrusivePtr<const NamedPass>> passes;
   IntrusivePtr<FunctionUse> in_use{new FunctionUse};
-  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
+  int64_t idle_count = 1;  // use count of in_use while no operator of the library is alive
 
   const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
 };
@@ -11489,79 +11595,83 @@ using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 #endif  // OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 
 // ---- opkit/plugin/library.hpp
-// Library: operators loaded from a shared object at run time. They are operators like any other:
-// in the registry, in graphs and plans, under observers.
+// Library: loads operators from a shared object at run time. They are operators like any other: in
+// the registry, in graphs and plans, under observers.
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 struct LoadOptions {
-  // The backend of the library's kernels where the operator exists already, which a node asks for
-  // with .Engine(backend). Empty: the file's name without "lib" and ".so".
+  // Backend name of the library's kernels for operators that exist already; a node selects them
+  // with .Engine(backend). Empty for the file's name without "lib" and ".so".
   std::string backend = {};
-  // The library's kernels come before those that an operator has, until the library is unloaded.
+  // Puts the library's kernels before those that an operator has already, until the library is
+  // unloaded.
   bool allow_override = false;
-  // Loads the file once more where it is loaded already, with variables of its own.
+  // Loads a file that is loaded already once more, with variables of its own.
   bool own_copy = false;
 };
 
-// Whether unloading took a library's code out of the process.
+// The result of Library::Unload: whether the library's code has left the process.
 struct UnloadReport {
-  bool unmapped = false;               // no code of it is left in the process
-  std::vector<std::string> pinned_by;  // else the symbols of it that may hold it there
-  std::string finalize_failure = {};   // what its finalize threw; empty where it ended well
+  bool unmapped = false;               // true if no code of it is left in the process
+  std::vector<std::string> pinned_by;  // else its symbols that may hold it there
+  std::string finalize_failure = {};   // what its finalize threw; empty if it returned normally
   friend std::string ToString(const UnloadReport& report);
 };
 
-// A handle, copied freely; the library stays loaded until Unload, whether a handle is left or not.
-// Loading and unloading may come from any thread, while others create and run operators; unloading
-// waits for what makes operators, plans and gradients at the moment. A schema or kernel that the
-// program has got from the registry is its own to let go of before.
+// A handle to a loaded library, copied freely. The library stays loaded until Unload, even without
+// a handle. Any thread may load and unload while others create and run operators. Unload waits
+// until no other thread is making an operator, a plan or a gradient. Drop schemas and kernels taken
+// from the registry before Unload, which cannot check them.
 //
 //   Library lib = Library::Load("build/libmy_ops.so");
 //   std::vector<Tensor> y = Invoke("my_gemm", {a, b});
 class Library {
  public:
-  // No library: is_loaded() is false, and the others are an Error (kFailedPrecondition).
+  // A handle to no library: is_loaded() is false, and other members throw kFailedPrecondition.
   Library() = default;
-  // Registers every operator of the file, or none. The same unchanged file is loaded once. An
-  // operator that exists already gets another backend. A file without operators is told to the log
-  // hook (SetLogHook). Errors: kNotFound for a missing file; kUnsupported for another machine's and
-  // another version of the ABI; kInvalidArgument for a file that is no such library, or for a fault
-  // in it; kAlreadyExists for two operators of a name in it; the failure that its initialize
-  // reports.
+  // Loads a file and registers all of its operators, or none. A file that is loaded already and has
+  // not changed is not loaded again. An operator that exists already gets another backend. A file
+  // without operators causes a warning to the log hook (SetLogHook). Throws kNotFound for a missing
+  // file; kUnsupported for a file of another machine or another ABI version; kInvalidArgument for a
+  // file that is not such a library, or has a fault; kAlreadyExists for two operators of one name
+  // in it; kFailedPrecondition for a loaded file with other options; or the failure that the
+  // library's initialize reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
-  // Loads the operators of this program itself, in a unit that includes author.hpp.
+  // Loads the operators of this program itself, from a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
                            const LoadOptions& options = {});
-  // All libraries that are loaded.
+  // Returns all loaded libraries.
   static std::vector<Library> All();
 
-  // The file's name, with a number behind it when it is not the first of that name.
+  // Returns the name that the library gives itself, else its file's name; with a number behind it
+  // if another loaded library has that name.
   const std::string& name() const { return image().name; }
   const std::string& path() const { return loaded().path; }
-  // The backend of its kernels for operators that existed before.
+  // Returns the backend of its kernels for operators that existed before.
   const std::string& backend() const { return loaded().backend; }
-  // The version of the toolkit that it was compiled with; empty where it does not say.
+  // Returns the version of the toolkit with which it was compiled; empty if unknown.
   std::string version() const {
     const char* version = image().library->version;
     return version ? version : "";
   }
-  // Its own version, which OPKIT_LIBRARY_VERSION says; empty where it does not say.
+  // Returns the version that OPKIT_LIBRARY_VERSION sets; empty without it.
   std::string own_version() const;
   std::pair<uint32_t, uint32_t> abi_version() const {
     return {image().library->abi_major, image().library->abi_minor};
   }
-  // The operators' names, in the library's order.
+  // Returns the operators' names, in the library's order.
   std::vector<std::string> operators() const;
-  // Names of its partitioners and of its graph passes.
+  // Returns the names of its partitioners; passes() returns those of its graph passes.
   std::vector<std::string> partitioners() const;
   std::vector<std::string> passes() const;
   bool is_loaded() const { return loaded_ && loaded_->image; }
 
-  // Removes every registration and unmaps the file, where nothing in it holds it. Error
-  // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive, and from
-  // inside a function of a library or the making of an operator, a plan or a gradient.
+  // Removes every registration, and unmaps the file unless a symbol in it keeps it mapped. Throws
+  // kFailedPrecondition, and changes nothing, while an operator or plan of the library is alive, or
+  // memory of its devices is in use. The same holds inside a library's function, and while this
+  // thread makes an operator, a plan or a gradient.
   UnloadReport Unload();
 
   friend bool operator==(const Library&, const Library&) = default;
@@ -11578,7 +11688,7 @@ class Library {
 #endif  // OPKIT_PLUGIN_LIBRARY_HPP_
 
 // ---- opkit/plugin.hpp
-// The host's side of libraries of operators: Library::Load. Brings opkit/opkit.hpp and
+// Umbrella for the host's side of libraries of operators: Library::Load. Brings opkit/opkit.hpp and
 // opkit/functions.hpp too. The source of a library includes opkit/op.hpp.
 #ifndef OPKIT_PLUGIN_HPP_
 #define OPKIT_PLUGIN_HPP_
@@ -11627,7 +11737,7 @@ OPKIT_INLINE void Text::AppendUInt(std::string& out, Value part) {
   out += std::to_string(static_cast<uint64_t>(part.integer));
 }
 OPKIT_INLINE void Text::AppendFloat(std::string& out, Value part) {
-  char buffer[32];  // whatever the program's locale says
+  char buffer[32];  // std::to_chars ignores the program's locale
   out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, part.number,
                                    std::chars_format::general, 9)
                          .ptr);
@@ -11738,7 +11848,7 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  left_out_ += left_out_ == 0 ? 2 : 1;  // at first also the line that makes room for their number
+  left_out_ += left_out_ == 0 ? 2 : 1;  // the first time also the line that the number replaces
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
@@ -11921,7 +12031,7 @@ OPKIT_INLINE int AvailableCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // there are more CPUs than cpu_set_t holds
   return online > 0 ? static_cast<int>(online) : 1;
 }
 
@@ -11951,7 +12061,7 @@ OPKIT_INLINE void PinCurrentThread(int index) {
   }
 }
 
-// A stack for the handlers of one thread.
+// The stack of one thread for signal handlers, freed when the thread ends.
 class SignalStack {
  public:
   SignalStack() {
@@ -11978,7 +12088,7 @@ class SignalStack {
   }
 
  private:
-  static constexpr size_t kBytes = 64 << 10;  // for handlers of a program's own too
+  static constexpr size_t kBytes = 64 << 10;  // enough for a program's own handlers too
   void* memory_ = nullptr;
 };
 OPKIT_INLINE void MakeSignalStack() {
@@ -12014,14 +12124,14 @@ OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
 }
 
 OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
-  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  constexpr uintptr_t kPage = 65536;  // at least a system page; less is not worth a call
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
-  // perf_event_attr as it was first (PERF_ATTR_SIZE_VER0), whose header brings 200 macros.
+  // The first version of perf_event_attr (PERF_ATTR_SIZE_VER0); its header would bring 200 macros.
   struct {
     uint32_t type, size;
     uint64_t config, sample_period, sample_type, read_format, flags;
@@ -12036,7 +12146,7 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // some may count no other
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
@@ -12111,6 +12221,7 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 namespace detail {
+// The functions given to SetDeviceAvailability, by device type.
 struct DeviceAvailability {
   static constexpr int kMost = 16;
   Mutex mutex;
@@ -12208,8 +12319,8 @@ OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type
 }
 
 OPKIT_INLINE AllocatorTable& Allocators() {
-  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
-  // on the heap would be lost.
+  // Never destroyed, so that it outlives every static tensor. In static memory, because heap memory
+  // of a library that is unloaded would leak.
   alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
   static auto* table = new (room) AllocatorTable;
   return *table;
@@ -12463,7 +12574,7 @@ OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
   return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
          nbytes <= capacity_ && (storage_ || nbytes == 0) &&
-         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
+         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would be misaligned
 }
 
 OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
@@ -12611,6 +12722,20 @@ OPKIT_INLINE Dim Dim::Symbol(std::string name) {
   return dim;
 }
 
+OPKIT_INLINE Dim Dim::AtMost(int64_t most) {
+  if (most < 0)
+    Throw(ErrorCode::kInvalidArgument, "an extent of at most ", most, " would be negative");
+  Dim dim;
+  dim.most_ = most;
+  return dim;
+}
+
+OPKIT_INLINE std::string ToString(const Dim& dim) {
+  if (dim.is_known()) return std::to_string(dim.value_);
+  if (dim.is_symbol()) return dim.symbol_;
+  return dim.most_ < 0 ? "?" : "<=" + std::to_string(dim.most_);
+}
+
 OPKIT_INLINE int64_t Dim::value() const {
   if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
   return value_;
@@ -12618,32 +12743,90 @@ OPKIT_INLINE int64_t Dim::value() const {
 
 OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
   if (!Compatible(a, b)) return std::nullopt;
+  if (a.is_unknown() && b.is_unknown())
+    return b.most_ >= 0 && (a.most_ < 0 || b.most_ < a.most_) ? b : a;
   if (a.is_known() || b.is_unknown()) return a;
   return b.is_known() || a.is_unknown() ? b : a;
 }
 
+OPKIT_INLINE Dim Dim::Either(const Dim& a, const Dim& b) {
+  if (a == b) return a;
+  return a.most_ < 0 || b.most_ < 0 ? Dim() : AtMost((std::max)(a.most_, b.most_));
+}
+
+namespace detail {
+// Whether the result is past int64.
+inline bool ComputeExtent(int64_t x, char op, int64_t y, int64_t* result) {
+  return op == '+'   ? __builtin_add_overflow(x, y, result)
+         : op == '-' ? __builtin_sub_overflow(x, y, result)
+         : op == '*' ? __builtin_mul_overflow(x, y, result)
+         : y == -1   ? __builtin_sub_overflow(int64_t{0}, x, result)
+                     : (*result = x / y, false);
+}
+}  // namespace detail
+
+OPKIT_INLINE DimExpr::operator Dim() const {
+  if (value_) return Dim(*value_);
+  return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
+}
+
+// Only where the result grows with what is not known.
+OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
+  if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
+  const bool grows =
+      op == '+' || (b.value_ && (op == '-' || (op == '*' ? *b.value_ >= 0 : *b.value_ > 0)));
+  int64_t most = 0;
+  if (!grows || !a.most_ || !b.most_ || detail::ComputeExtent(*a.most_, op, *b.most_, &most))
+    return std::nullopt;
+  return most;
+}
+
 OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
   DimExpr out = Dim();
-  if (!a.value_ || !b.value_) return out;
+  if (!a.value_ || !b.value_) {
+    out.most_ = MostOf(a, op, b);
+    return out;
+  }
   int64_t x = *a.value_, y = *b.value_, result = 0;
   if (op == '/' && y == 0)
     Throw(ErrorCode::kInvalidArgument, "an extent is computed as ", x, " / 0");
-  const bool overflows = op == '+'   ? __builtin_add_overflow(x, y, &result)
-                         : op == '-' ? __builtin_sub_overflow(x, y, &result)
-                         : op == '*' ? __builtin_mul_overflow(x, y, &result)
-                         : y == -1   ? __builtin_sub_overflow(int64_t{0}, x, &result)
-                                     : (result = x / y, false);
-  if (overflows)
+  if (detail::ComputeExtent(x, op, y, &result))
     Throw(ErrorCode::kOutOfRange, "an extent is computed as ", x, " ", op, " ", y,
           ", which is past int64");
-  out.value_ = result;
-  return out;
+  return result;
 }
 
 OPKIT_INLINE Shape SymbolicShape::ToShape() const {
   std::vector<int64_t> values;
   if (!has_rank_) static_cast<void>(rank());
   for (const Dim& dim : dims_) values.push_back(dim.value());
+  return Shape(values);
+}
+
+OPKIT_INLINE Dim SymbolicShape::Elements() const {
+  const std::optional<Shape> most = Most();
+  if (!most) return {};
+  return is_known() ? Dim(most->numel()) : Dim::AtMost(most->numel());
+}
+
+OPKIT_INLINE bool SymbolicShape::Allows(const Shape& shape) const {
+  if (!has_rank_) return true;
+  if (rank() != shape.rank()) return false;
+  for (int axis = 0; axis < shape.rank(); ++axis)
+    if (!Dim::Compatible((*this)[axis], shape[axis])) return false;
+  return true;
+}
+
+OPKIT_INLINE std::optional<Shape> SymbolicShape::Most() const {
+  if (!has_rank_) return std::nullopt;
+  std::vector<int64_t> values;
+  int64_t product = 1;
+  for (const Dim& dim : dims_) {
+    const std::optional<int64_t> most = dim.most();
+    if (!most || (*most > 0 && __builtin_mul_overflow(product, *most, &product)))
+      return std::nullopt;
+    values.push_back(*most);
+  }
   return Shape(values);
 }
 
@@ -12697,14 +12880,14 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-    if (span_ != 0) [[unlikely]]  // before anybody sees the end, and may end the profile
+    if (span_ != 0) [[unlikely]]  // before a thread sees the end and may end the profile
       if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                   std::memory_order_release);
     callbacks.swap(callbacks_);
     for (Waiter* waiter = waiters_; waiter;) {
-      Waiter* next = waiter->next;  // gone once it is set
+      Waiter* next = waiter->next;  // `waiter` may be gone after Set
       detail::Parker::Wake(waiter->parker.Set());
       waiter = next;
     }
@@ -12715,12 +12898,12 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   for (auto& callback : callbacks) callback();
   callbacks.clear();
   detail::MutexLock lock(mutex_);
-  callbacks_.swap(callbacks);  // its room is for the next use of this state
+  callbacks_.swap(callbacks);  // keeps the memory for the next use of this state
   return true;
 }
 
 OPKIT_INLINE bool EventState::Reuse() {
-  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
+  // Relaxed: whatever gives another thread a handle later also orders this store.
   status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
   exception_ = nullptr;
   context_ = {};
@@ -12766,8 +12949,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   try {
     std::rethrow_exception(exception);
   } catch (Error& error) {
-    // An Error that others may read already is copied, and the copy changed; a class derived from
-    // Error would be cut by copying and stays as it is.
+    // An Error that other threads may read already is copied, and the copy changed. An object of a
+    // class derived from Error would be cut by copying and stays as it is.
     const bool others = error.is_shared();
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
@@ -12799,10 +12982,10 @@ OPKIT_INLINE void Event::SetFinished(const char* error_message) {
 }
 
 OPKIT_INLINE bool Event::Cancel() {
-  const auto state = state_;  // as in CompleteOnce
+  const auto state = state_;  // kept alive as in CompleteOnce
   const bool cancelled =
       state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
-  state->RequestNotification();  // so that the memory is let go when the device has drained
+  state->RequestNotification();  // frees the memory when the device has drained
   return cancelled;
 }
 
@@ -12822,7 +13005,7 @@ OPKIT_INLINE void Event::Reset() {
   if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
   auto next = spare ? std::move(spare_) : NewState();
   spare_ = std::exchange(state_, std::move(next));
-  // The callbacks, the exception and the memory that the state holds go now, or with its last
+  // Frees the callbacks, the exception and the memory of the old state now, or with its last
   // handle.
   if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
     spare_ = {};
@@ -12838,7 +13021,7 @@ OPKIT_INLINE std::string Event::ErrorMessage() const {
 }
 
 OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
-  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
+  // A waiting thread may destroy this handle as soon as the event is terminal, while Complete still
   // runs.
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
@@ -12848,7 +13031,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
-  // Acquire: pairs with the backend's store, so that what it set up before is seen.
+  // Acquire: pairs with the backend's store, which publishes the backend's set-up.
   const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
@@ -12858,15 +13041,16 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
 // ---- opkit/base/own_names.hpp
-// Where a library that is unmapped frees the names that it has interned. For definitions.
+// The function by which a library frees its interned names before it is unmapped. Only .ipp files
+// include this header.
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Deletes this image's table; null before there is one. Nothing of the image may name anything
-// then.
+// Deletes this image's table of names; null before there is a table. The image must not use names
+// after the call.
 using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
@@ -12883,12 +13067,13 @@ OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The table of names, made at first use.
 struct InternedNames {
   Mutex mutex;
   NameIndex names;
   int64_t room = INT64_MAX;
 
-  // Not destroyed while the process ends, when threads may still name things.
+  // Never destroyed at the end of the process: threads may still intern names then.
   static InternedNames& Get() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
@@ -12902,8 +13087,8 @@ struct InternedNames {
   }
 };
 
-// Names that a thread has asked for lately, found without a lock: a scope in a loop names itself
-// each time.
+// A name that this thread has interned recently, found without a lock: a scope in a loop interns
+// its name in every iteration.
 struct RecentName {
   uint32_t number;
   uint32_t size;
@@ -12912,9 +13097,9 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // the text: its string, and its places in the index
+  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
   if (name.empty()) return 0;
-  // By its address: a name is mostly a literal, or a string that lives long.
+  // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
@@ -12969,7 +13154,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Null where no function is registered.
+// Returns null if no function is registered.
 inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
   detail::MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())
@@ -13091,7 +13276,7 @@ OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
     pthread_atfork([] { All().mutex.Lock(); }, [] { All().mutex.Unlock(); },
                    [] {
                      All().mutex.ResetAfterFork();
-                     All().streams = nullptr;  // their threads are the parent's
+                     All().streams = nullptr;  // their threads exist in the parent only
                    });
     return new Registry;
   }();
@@ -13109,7 +13294,7 @@ OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
 }
 
 OPKIT_INLINE void CPUStream::Record(Event& event) {
-  // One that was cancelled before it was recorded still keeps its memory until the stream is
+  // An event that was cancelled before it was recorded still keeps its memory until the stream gets
   // here.
   if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
     Push({{}, event.state(), {}, {}});
@@ -13182,7 +13367,7 @@ OPKIT_INLINE void CPUStream::Serve() {
     Next(items);
     for (Item& item : items) {
       Execute(item, failures);
-      item = {};  // what the closure held is gone before what comes next
+      item = {};  // frees the closure before the next item runs
     }
     items.clear();
   }
@@ -13202,8 +13387,8 @@ OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
 
 OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   if (item.record) {
-    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
-    // completes, so that a thread that has waited finds it freed.
+    // Done for a cancelled event too: only now is the memory no longer in use. Freed before the
+    // event completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
     item.record->Complete(failures.Take(item.issuer));
   } else if (failures.Concerns(item.issuer)) {
@@ -13241,15 +13426,16 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 #endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
 // ---- opkit/engine/pool/impl/latch.ipp
-// How threads sleep until a Latch is at zero: by its address, in a table that is never destroyed.
-// The thread that brings a latch to zero needs only the address from then on, so that a waiter
-// which sees the zero may destroy the latch at once.
+// How threads sleep until a Latch is at zero: in a table that is never destroyed, by the latch's
+// address. The thread that brings a latch to zero needs only the address from then on. So a waiter
+// that sees the zero may destroy the latch at once.
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The sleeping threads of all latches whose addresses have the same hash.
 struct alignas(kCacheLine) LatchBucket {
   Mutex mutex;
   LatchSleeper* first = nullptr;
@@ -13313,19 +13499,21 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
 // ---- opkit/engine/pool/engine_scope.hpp
-// What the threads of a pool do besides their tasks, told to a profile that asks for it.
+// Spans and markers of what a pool's threads do besides their tasks (sleep, wait, steal), for
+// profiles that record them.
 #ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 #define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Returns the current sink if it records what pool threads do, else null.
 inline SpanSink* EngineSink() {
   SpanSink* const sink = CurrentSpanSink();
   return sink && sink->WantsEngine() ? sink : nullptr;
 }
 
-// A span of the thread, for the scope's life.
+// Opens a span of this thread for the scope's life.
 class EngineScope {
  public:
   explicit EngineScope(const char* name)
@@ -13337,7 +13525,7 @@ class EngineScope {
   InvocationScope scope_;
 };
 
-// Something that happens at once.
+// Records an instant marker on this thread.
 inline void MarkEngine(const char* name) {
   if (SpanSink* sink = EngineSink()) [[unlikely]]
     sink->Marked(InternName(name));
@@ -13363,7 +13551,7 @@ namespace detail {
 // Push.
 //
 // Memory orders. Pop lowers `bottom_` and then reads `top_`, Steal reads `top_` and then `bottom_`;
-// each must see the other when both go for the last item, and the pool's parking protocol needs
+// each must see the other when both go for the last item. The pool's parking protocol also needs
 // Push ordered before the pusher's look at the sleepers. Both are store-then-load, so these
 // accesses are seq_cst operations (not fences, which TSan does not model). Slots are relaxed: a
 // thief uses what it read only if its compare-exchange of `top_` succeeds, and then the seq_cst
@@ -13373,7 +13561,7 @@ class WorkDeque {
   static_assert((kCapacity & (kCapacity - 1)) == 0, "the capacity must be a power of two");
 
  public:
-  // Owner only. False when full.
+  // Owner only. Adds an item; returns false if the deque is full.
   bool Push(T* item) {
     const int64_t bottom = bottom_.load(std::memory_order_relaxed);  // only the owner writes it
     // Acquire: the slot about to be reused has been read by the thief that moved `top_` past it.
@@ -13384,10 +13572,10 @@ class WorkDeque {
     return true;
   }
 
-  // Owner only. The newest item, or null.
+  // Owner only. Removes and returns the newest item, or null.
   T* Pop() {
     const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
-    // Relaxed: `top_` only grows, so an old value that already says "empty" is still right.
+    // Relaxed: `top_` only grows, so an old value that already means "empty" is still right.
     if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
     bottom_.store(bottom, std::memory_order_seq_cst);
     int64_t top = top_.load(std::memory_order_seq_cst);
@@ -13405,7 +13593,7 @@ class WorkDeque {
     return item;
   }
 
-  // Any thread. The oldest item, or null when there was none.
+  // Any thread. Removes and returns the oldest item, or null if there was none.
   T* Steal() {
     int64_t top = top_.load(std::memory_order_seq_cst);
     while (top < bottom_.load(std::memory_order_seq_cst)) {
@@ -13417,12 +13605,12 @@ class WorkDeque {
     return nullptr;
   }
 
-  // Any thread; a snapshot.
+  // Any thread. True if the deque was empty a moment ago.
   bool empty() const {
     return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
   }
 
-  // Called in a forked child: forgets the items, which belong to the parent. Relaxed: the child has
+  // Forgets the items, which belong to the parent; called in a forked child. Relaxed: the child has
   // one thread.
   void ResetAfterFork() {
     top_.store(0, std::memory_order_relaxed);
@@ -13452,6 +13640,7 @@ class WorkDeque {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A worker of a pool: its thread and its queue.
 struct alignas(kCacheLine) PoolWorker {
   PoolWorker(ThreadPool* its_pool, int its_index) : pool(its_pool), index(its_index) {}
 
@@ -13560,7 +13749,7 @@ OPKIT_INLINE void ThreadPool::StartFirstWorker() {
         "\", but the system refused it; raise the limit on processes (ulimit -u) or on memory");
 }
 
-// False when all that should run do, or the system refuses.
+// Starts one worker. Returns false if enough workers run, or if the system refuses a thread.
 OPKIT_INLINE bool ThreadPool::StartWorker() {
   detail::MutexLock lock(start_mutex_);
   const int target = worker_target();
@@ -13579,7 +13768,7 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
       return nullptr;
     };
     if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
-    idle_.StartSearching();  // the new thread's first state; it waits for start_mutex_
+    idle_.StartSearching();  // for the new thread, which waits for start_mutex_
     worker->running = true;
     running_.fetch_add(1);
     return true;
@@ -13587,8 +13776,8 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
   return false;
 }
 
-// True when the calling worker was surplus and has left the pool, which may be gone from then on.
-// Its queue stays where others steal from it; the first worker never leaves.
+// Lets the calling worker leave if it is surplus. Returns true if it has left the pool, which may
+// be gone from then on. Its queue stays, and others steal from it; the first worker never leaves.
 OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
   detail::MutexLock lock(start_mutex_);
   if (stopping_ || self.index < worker_target()) return false;
@@ -13601,7 +13790,7 @@ OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
 
 OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   {
-    detail::MutexLock lock(start_mutex_);  // StartWorker has finished with `self`
+    detail::MutexLock lock(start_mutex_);  // waits until StartWorker is done with `self`
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
@@ -13622,7 +13811,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
     }
     if (stopping_) break;
     if (!std::exchange(searching, true)) idle_.StartSearching();
-    // One or a few searchers find a task as fast as all would.
+    // A few searchers find a task as fast as all threads would.
     const bool crowded = idle_.searching() > 1 + worker_target() / 2;
     if (spin.Goes(detail::Ticks(), crowded, spin_times())) {
       detail::CpuRelax();
@@ -13634,7 +13823,8 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   if (searching) StopSearching();
 }
 
-// True when it was woken for a loop. The caller counts as searching, before and after.
+// Puts the worker to sleep; returns true if it was woken for a loop. The worker counts as searching
+// before and after.
 OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
@@ -13679,7 +13869,7 @@ OPKIT_INLINE bool ThreadPool::RunOneTask() {
 }
 
 OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
-  if (!loops_.empty()) {  // loops that have begun end first
+  if (!loops_.empty()) {  // loops that have begun come first
     int wake = 0;
     if (detail::ParallelLoop* loop = loops_.Join(&wake)) {
       if (wake > 0) WakeForLoop(wake);
@@ -13687,8 +13877,8 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     }
   }
   if (self) {
-    // Now and then the oldest task of the shared queue or of the own one comes first, so that a
-    // worker whose tasks keep submitting tasks starves neither.
+    // Now and then the oldest task of the shared queue, or of the worker's own queue, comes first:
+    // a worker whose tasks keep submitting tasks must starve neither.
     const uint32_t turn = ++self->turn % 64;
     PoolTask* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
     if (!task) task = self->deque.Pop();
@@ -13710,7 +13900,7 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
   return {};
 }
 
-// For IdleList's protocol: every load is seq_cst.
+// Every load is seq_cst, for IdleList's protocol.
 OPKIT_INLINE bool ThreadPool::HasWork() const {
   if (!loops_.empty() || !injected_.empty()) return true;
   const int slots = slots_;
@@ -13730,12 +13920,12 @@ OPKIT_INLINE void ThreadPool::Run(Work work) {
 OPKIT_INLINE void ThreadPool::NotifyWork() {
   if (idle_.searching() != 0) return;
   if (idle_.sleeping() != 0 && idle_.WakeForTask()) return;
-  // Relaxed, here and below: a hint, looked into under the mutex.
+  // Relaxed, here and below: a hint, which StartWorker checks under the mutex.
   if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
 }
 
-// Threads that search will find the loop by themselves. Where there are more threads than CPUs, the
-// system places them.
+// Wakes `threads` threads for a loop, less the number of threads that search: those find the loop
+// by themselves. With more threads than CPUs, the system places the woken threads.
 OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
   const bool elsewhere = spin_ticks() != 0;
   for (threads -= idle_.searching(); threads > 0; --threads) {
@@ -13777,7 +13967,8 @@ OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
-    // Woken for work it counts as searching, and hands that on if it leaves without taking any.
+    // A thread that was woken for work counts as searching. If it leaves without taking work,
+    // StopSearching wakes another thread for what is left.
     if (helps) searching = !idle_.Delist(sleeper);
     spin.Woke(sleeper.for_loop, detail::Ticks());
   }
@@ -13839,9 +14030,9 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
-// long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
-// here; the rest of others is shared in chunks of equal work.
+// Runs the loop from its start, in pieces that grow fourfold, until one piece lasts long enough to
+// be measured. A loop too short to repay a wake-up ends here; the rest of a longer loop is shared
+// in chunks of equal work.
 template <class RunLoop>
 void RunMeasuredLoop(int threads, int64_t n, RangeFunction body, RunLoop run_loop) {
   constexpr uint64_t kTellingTicks = 2'000;
@@ -13879,8 +14070,8 @@ inline void RunInPlace(const LoopRunner&, int64_t n, int64_t grain, RangeFunctio
 }
 inline constexpr LoopRunner kInPlace{&RunInPlace};
 
-// Runs the loop's chunks in as many calls of one function as there are threads. Each call takes the
-// next chunk that is left, so that a call may begin late, or when the others have ended.
+// Runs the loop's chunks by one call of `work` for each thread. Each call takes the next chunk that
+// is left, so a call may begin late, or after the others have ended.
 inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
                             RangeFunction body) {
   const int64_t chunks = (last - first - 1) / grain + 1;
@@ -14158,17 +14349,17 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
 // ---- opkit/base/algorithm.hpp
-// Searching and stable sorting of lists off the hot paths, light to compile. std::sort and
-// std::stable_sort are compiled again, in some 3 KB, for every type of item and every comparison;
-// the sort behind these is compiled once. The concepts of std::ranges cost a unit some milliseconds
-// for every type that it searches.
+// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
+// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
+// type that it searches.
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a container has a value.
+// True if the container holds the value.
 template <class Container, class T>
 bool Contains(const Container& values, const T& value) {
   for (const auto& one : values)
@@ -14176,11 +14367,12 @@ bool Contains(const Container& values, const T& value) {
   return false;
 }
 
-// The numbers 0 to count - 1 in ascending order by before(a, b), equal ones as they are. A merge
-// sort: about count * log2(count) calls, each of them indirect, and memory for as many numbers.
+// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
+// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
 std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
 
-// Sorts the items by before(item, other), equal ones as they are. Moves each of them once.
+// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
+// twice.
 template <class T, class Before>
 void StableSort(std::vector<T>& items, Before before) {
   std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
@@ -14557,30 +14749,30 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
 #endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
 
 // ---- opkit/base/name_map.hpp
-// NameMap: values by name, in the order of the names. The registries of row 5 and up keep their
-// rows in it: std::map's functions are compiled again for every type of value, its search is
-// compiled once.
+// NameMap: values by name, in alphabetical order. Registries keep their rows in it. The functions
+// of std::map are compiled again for every type of value; the search here is compiled once.
 #ifndef OPKIT_BASE_NAME_MAP_HPP_
 #define OPKIT_BASE_NAME_MAP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Base class of the rows of every NameMap.
 struct NamedRow {
   explicit NamedRow(std::string_view row_name) : name(row_name) {}
   const std::string name;
 };
-// Sorted by name; each row is an object of its own. The functions of all NameMaps.
+// Rows in alphabetical order, each allocated on its own. The functions below serve every NameMap.
 using NamedRows = std::vector<NamedRow*>;
-// The place of the first row whose name is not less.
+// Returns the place of the first row whose name is not less than `name`.
 size_t LowerRow(const NamedRows& rows, std::string_view name);
-// Whether the row at this place, which may be the end, has the name.
+// True if the row at `at` has the name; `at` may be the end.
 inline bool IsRow(const NamedRows& rows, size_t at, std::string_view name) {
   return at < rows.size() && rows[at]->name == name;
 }
-// Null where there is none.
+// Returns null if no row has the name.
 NamedRow* FindRow(const NamedRows& rows, std::string_view name);
-// Makes room for a row: the insertion that follows does not throw.
+// Reserves room for one more row, so that the next InsertRow does not throw.
 void GrowRows(NamedRows& rows);
 void InsertRow(NamedRows& rows, size_t at, NamedRow* row);
 void EraseRow(NamedRows& rows, size_t at);
@@ -14629,11 +14821,11 @@ class NameMap {
   Iterator<const Row> begin() const { return {rows_.data()}; }
   Iterator<const Row> end() const { return {rows_.data() + rows_.size()}; }
 
-  // Null where the name has no value.
+  // Returns null if the name has no value.
   T* Find(std::string_view name) { return ValueOf(detail::FindRow(rows_, name)); }
   const T* Find(std::string_view name) const { return ValueOf(detail::FindRow(rows_, name)); }
   bool Has(std::string_view name) const { return detail::FindRow(rows_, name); }
-  // The name's row; a new one, with a value that is value-initialised, where it has none.
+  // Returns the name's row; adds one with a value-initialised value if there is none.
   Row& RowOf(std::string_view name) {
     const size_t at = detail::LowerRow(rows_, name);
     if (detail::IsRow(rows_, at, name)) return static_cast<Row&>(*rows_[at]);
@@ -14643,15 +14835,15 @@ class NameMap {
     return *row;
   }
   T& operator[](std::string_view name) { return RowOf(name).value; }
-  // False where the name has no value.
+  // Returns false if the name has no value.
   bool Erase(std::string_view name) {
     const size_t at = detail::LowerRow(rows_, name);
     if (!detail::IsRow(rows_, at, name)) return false;
     Drop(at);
     return true;
   }
-  // Erases the rows of which `is_dead(row)` is true, asked once for each row, and returns whether
-  // there were some.
+  // Erases the rows for which `is_dead(row)` is true; returns true if there were any. Calls
+  // `is_dead` once for each row.
   template <class Predicate>
   bool EraseIf(Predicate is_dead) {
     const size_t before = rows_.size();
@@ -14662,7 +14854,7 @@ class NameMap {
         ++at;
     return rows_.size() != before;
   }
-  // In alphabetical order.
+  // Returns the names in alphabetical order.
   std::vector<std::string> Names() const { return detail::NamesOf(rows_); }
 
  private:
@@ -14683,16 +14875,17 @@ class NameMap {
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
 // ---- opkit/base/registration/source_place.hpp
-// SamePlace: whether two registrations stand at one place of the source. Registries ask it, since a
-// header that registers something does so in every unit that includes it.
+// SamePlace: true if two registrations stand at the same place of the source. Registries use it
+// because a header that registers something does so in every unit that includes it.
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The folder and the name of a header, "ops/exp.hpp": all that is the same of it where it is
-// installed and where a library was built with it. Other files are known by their whole path.
+// Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
+// these two parts of the path are the same for an installed header and for the copy that a library
+// was built with.
 OPKIT_COLD inline std::string_view PlaceOfFile(std::string_view file) {
   while (file.substr(0, 2) == "./") file.remove_prefix(2);
   const size_t dot = file.rfind('.');
@@ -15414,22 +15607,23 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 
 #ifndef OPKIT_DEFINITIONS
 // ---- opkit/profile/environment.hpp
-// OPKIT_PROFILE=trace.json in the environment profiles a program that says nothing of it.
+// Profiles a program without a change to its source: OPKIT_PROFILE=trace.json in the environment.
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
 #define OPKIT_PROFILE_ENVIRONMENT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Records from now to the end of the process, or until the program calls Profiler::Start, where the
-// environment's OPKIT_PROFILE names a file; once. The file is one of WriteProfileFile, with the
-// number of the process for each "%p" in its name. Returns whether it does.
+// Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
+// session lasts to the end of the process, or until the program calls Profiler::Start.
+// WriteProfileFile then writes the file, with the process id for each "%p" in its name. Returns
+// true if a session was started, by this call or an earlier one.
 bool ProfileByEnvironment();
 
 }  // namespace detail
 
 #ifdef OPKIT_DEFINITIONS
-// The compiled runtime has one in op/impl/operator_base.ipp.
+// Starts the session before main. The compiled runtime does so in op/impl/operator_base.ipp.
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 
@@ -16471,9 +16665,9 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
 // ---- opkit/device/native_stream.hpp
-// Work on a stream that another image, or the author, has made: each backend with native streams
-// says here how its contexts issue on one. Libraries run their operators on their host's streams by
-// it, and operators that others invoke run on the stream of their caller.
+// Native streams of another image or of the author: each backend with native streams registers how
+// its contexts issue work on a given stream. Libraries use it to run their operators on their
+// host's streams; operators that others invoke use it to run on their caller's stream.
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -16487,7 +16681,7 @@ using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<v
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
 //   &IssueOnNpuStream);
 OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
-// Null where no header of the type's backend was included.
+// Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
 }  // namespace opkit
@@ -17362,27 +17556,28 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 // ---- opkit/core/layout_hooks.hpp
-// Hooks into the registry of layouts, for code that hands layouts to another image or takes them
-// from it: where nothing registers a layout, that code does without the registry.
+// Hooks into the registry of layouts, for code that exchanges layouts with another image. A program
+// that registers no layout does not need the registry.
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// All layouts but the standard one, and the direct converters between two of them.
+// A layout other than the standard one.
 struct RegisteredLayout {
   LayoutId id;
   std::string name;
   bool has_descriptors;
   double ns_per_byte;
 };
+// A direct converter between two such layouts.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
 };
-// Functions of core/layout_registry.hpp. They are empty while the registry has not been used: then
-// nothing but the standard layout is registered.
+// Functions of core/layout_registry.hpp. The hooks are empty until the registry is used; until then
+// only the standard layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<RegisteredLayout>()> g_registered_layouts{
     kOtherLayout, kLayoutHeader};
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::vector<LayoutPair>()> g_direct_converters{
@@ -18266,25 +18461,29 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }));
   }
 
+  template <class T>
+  static bool IsAt(const T* place) {
+    return place && IsAligned(place);
+  }
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
   static std::string_view TextOfSpan(const char* name) { return TextOfSize(name, kMostTextBytes); }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
-    if (!scope) return;
+    if (!IsAt(scope)) return;
     new (static_cast<void*>(scope)) InvocationScope(
         InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
-    if (!scope) return;
+    if (!IsAt(scope)) return;
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    if (identity) *identity = ToAbi(CurrentInvocation());
+    if (IsAt(identity)) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    if (scope)
-      new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
-          identity && IsAligned(identity) ? FromAbi(*identity) : CurrentInvocation()));
+    if (IsAt(scope))
+      new (static_cast<void*>(scope)) InvocationScope(
+          InvocationScope::Adopt(IsAt(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -18364,7 +18563,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
   static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
-    if (!scope) return;
+    if (!IsAt(scope)) return;
     const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
     new (static_cast<void*>(scope)) InvocationScope(
         is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
@@ -18427,33 +18626,36 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
 // ---- opkit/core/layout_registry.hpp
-// The layouts of the program besides the standard one: their names, what a tensor takes in them,
-// and how elements get from one to another. Below operators, so that Invoke converts as plans do.
+// The registry of the program's layouts: their names, the sizes of tensors in them, and the
+// conversions between them. Lives in core/ so that both Invoke and plans use it.
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Writes the elements of `from` to `to`: another layout, the same dtype and shape, memory for it,
-// neither strided. Both are on the host. Called by several threads at once.
+// Writes the elements of `from` into the memory of `to`. The two differ in layout or descriptor;
+// they have the same dtype and shape and no strides, and both are on the host. Called by several
+// threads at once.
 using LayoutConverter = UniqueFunction<void(const Tensor& from, Tensor& to)>;
 
+// The parameters of RegisterLayout.
 struct LayoutDefinition {
   std::string name;  // "NHWC"
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Bytes that the elements of this shape take. Empty: as many as in the standard layout. Not asked
-  // of a layout with descriptors, which tell. Called by several threads at once.
+  // Returns the bytes that a tensor of this shape takes; empty: as many as in the standard layout.
+  // A layout with descriptors uses LayoutDescriptor::Bytes instead. Called by several threads at
+  // once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
-  // Each tensor has a descriptor of its own, so that no conversion leads through this layout.
+  // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
-  // An estimate of the time of a conversion, for each byte read or written.
+  // The estimated time of a conversion, for each byte read or written.
   double ns_per_byte = 0.25;
 };
 
-// Gives a layout its id, which is the program's own and differs from run to run: layouts are saved
-// by their names. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
+// Registers a layout and returns its id. Ids differ from run to run, so files store layouts by
+// name. Errors: kInvalidArgument without both conversions or a name; kAlreadyExists.
 //
 //   LayoutId Nhwc() {
 //     static const LayoutId id = RegisterLayout(
@@ -18461,56 +18663,59 @@ struct LayoutDefinition {
 //     return id;
 //   }
 OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
-// A direct conversion, where going through the standard layout would cost more. Errors: kNotFound
-// for a layout that is not registered; kAlreadyExists.
+// Registers a direct conversion, for two layouts between which the way through the standard layout
+// would cost more. Errors: kNotFound for a layout that is not registered; kAlreadyExists.
 OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
                                                double ns_per_byte = 0.25);
 
-// The standard layout is registered, as "standard".
+// True if the id is registered; the standard layout always is, as "standard".
 OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
-// The id of a name. Error (kNotFound) that names the nearest.
+// Returns the id of a name. Error (kNotFound) with the nearest name.
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
-// The name of an id; "layout 7" where it is not registered.
+// Returns the name of an id; "layout 7" if it is not registered.
 OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Bytes of a tensor in the layout. Errors: kNotFound where it is not registered; kOutOfRange.
+// Returns the bytes of a tensor in the layout. Errors: kNotFound if the layout is not registered;
+// kOutOfRange.
 OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
 
-// The layouts that a conversion leads through, the last of them its target, and an estimate of its
-// time; no steps and 0 where there is nothing to convert.
+// A conversion from one layout to another: the layout after each step, the last being the target,
+// and the estimated time. No steps and 0 ns if there is nothing to convert.
 struct LayoutPath {
   std::vector<Layout> steps;
   double cost_ns = 0;
 };
 
-// What libraries exchange of a layout: see plugin/load/library_layouts.hpp.
+// Functions by which libraries exchange layouts with their host: see
+// plugin/load/library_layouts.hpp.
 namespace detail {
 OPKIT_IMAGE_LOCAL std::vector<RegisteredLayout> RegisteredLayouts();
 OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
-// The name, which lasts until the layout is removed; null for the standard layout and for none.
+// Returns the name, valid until the layout is removed; null for the standard layout and for an
+// unregistered id.
 OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
-// Converts by the one direct converter. Error (kNotFound) where there is none.
+// Converts with the direct converter of the two layouts. Error (kNotFound) if there is none.
 OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
-// Forgets a layout with its converters, of which none may run: the number is never given again, the
-// name may be.
+// Removes a layout and its converters, none of which may be running. The id is never used again;
+// the name may be.
 OPKIT_IMAGE_LOCAL void RemoveLayout(LayoutId id);
-// Frees the registry of a library that is about to be unmapped, which nobody asks any more.
+// Frees a library's layout registry before the library is unmapped; no call may follow.
 OPKIT_IMAGE_LOCAL void DeleteLayoutRegistry();
 }  // namespace detail
 
-// The cheapest way by the estimates of the converters. Error (kNotFound) where one of the two is
-// not registered.
+// Returns the cheapest path by the estimates of the converters. Error (kNotFound) if one of the two
+// layouts is not registered.
 OPKIT_IMAGE_LOCAL LayoutPath FindLayoutPath(const Layout& from, const Layout& to,
                                             const Shape& shape, DType dtype);
 
-// A tensor with new memory, in the standard layout or another one. Errors as for LayoutBytes.
+// Returns a tensor with new memory in the given layout. Errors: as for LayoutBytes; kOutOfMemory.
 OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& layout,
                                     Device device = {});
-// The tensor in the other layout, with the descriptor that is given, by the cheapest path; in the
-// same memory where it has an equal layout. Errors: kUninitialized; kNotFound; kUnsupported where
-// the host cannot reach it.
+// Returns the tensor in the given layout and descriptor, converted by the cheapest path; shares the
+// memory if the two layouts are equal. Errors: kUninitialized; kNotFound; kUnsupported if the host
+// cannot reach the memory.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
-// Writes the elements to a tensor that has memory and a layout, which may be the same one. Errors:
-// also kInvalidArgument where the two differ in dtype or shape.
+// Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same one.
+// Errors: as above; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 }  // namespace opkit
@@ -19855,7 +20060,6 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
   schema.SetOrigin(record->library, record->library_name, record->library_version)
-      .ParsesAttributes()
       .ArityFromArguments([record, pass](const Arguments& args) {
         const auto [inputs, outputs] = FunctionArity(*record, args);
         if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
@@ -19865,6 +20069,7 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
       .TensorInferenceFunction([record, pass](InferenceContext& context) {
         InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
+  if (!record->Has(OPKIT_OP_CLOSED_ATTRS)) schema.ParsesAttributes();
   if (pass == FunctionPass::kForward)
     schema
         .AllowInplace([record](int input, int output) {
@@ -20042,22 +20247,22 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
 // ---- opkit/plugin/load/elf_file.hpp
-// The headers of an ELF file: whether it is a shared object for this machine, which symbols it
-// exports, and which would keep it in the process. They are read before the loader sees the file,
-// from bytes that may be anything. For the definitions of shared_object.hpp.
+// Reads the headers of an ELF file: whether it is a shared object for this machine, which symbols
+// it exports, and which symbols would keep it in the process. Reads them before the loader sees the
+// file, from bytes that may be anything. Included by the definitions of shared_object.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 #define OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Symbols are mangled, and none are known of a file without section headers (loading does not need
-// them).
+// Symbols, which are mangled, and flags of an ELF file. A file without section headers, which
+// loading does not need, has no known symbols.
 struct ElfInfo {
-  std::vector<std::string> functions;      // defined, and seen from outside
+  std::vector<std::string> functions;      // defined and exported
   std::vector<std::string> unique;         // STB_GNU_UNIQUE: one in the process, never unmapped
   std::vector<std::string> thread_locals;  // may have destructors that wait for a thread's end
-  bool has_thread_locals = false;          // also when none is named
+  bool has_thread_locals = false;          // true also if their names are unknown
   bool no_delete = false;                  // linked with -z nodelete
 };
 
@@ -20067,6 +20272,7 @@ struct ElfInfo {
   Throw(code, "expected '", path, "' to be a shared object, but it ", found, ": ", mend);
 }
 
+// Reads one file for ReadElf.
 class ElfReader {
  public:
   ElfReader(std::string_view file, const std::string& path) : file_(file), path_(path) {}
@@ -20088,7 +20294,7 @@ class ElfReader {
   [[noreturn]] void Damaged(const Text& what) const {
     Refuse(StrCat("is damaged (", what, ")"), "copy or build it again");
   }
-  // Refuses a file that lacks the bytes [offset, offset + size); the sum may overflow.
+  // Throws if the file lacks the bytes [offset, offset + size), whose end may overflow.
   void Require(uint64_t offset, uint64_t size, const char* what) const {
     if (offset <= file_.size() && size <= file_.size() - offset) return;
     const uint64_t end = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
@@ -20099,7 +20305,7 @@ class ElfReader {
   template <class T>
   T At(uint64_t offset, const char* what) const {
     Require(offset, sizeof(T), what);
-    T out;  // copied: the file may put it at any address
+    T out;  // a copy: the original may be unaligned
     std::memcpy(&out, file_.data() + offset, sizeof out);
     return out;
   }
@@ -20152,7 +20358,7 @@ class ElfReader {
       } else if (segment.p_type == PT_TLS) {
         out_.has_thread_locals = segment.p_memsz > 0;
       } else if (segment.p_type == PT_DYNAMIC) {
-        has_dynamic = segment.p_filesz > 0;  // 0 where debug information was split off
+        has_dynamic = segment.p_filesz > 0;  // 0 in a file of split-off debug information
         ReadDynamic(segment.p_offset, segment.p_filesz / sizeof(ElfW(Dyn)));
       }
     }
@@ -20196,8 +20402,8 @@ class ElfReader {
     return At<ElfW(Shdr)>(header.e_shoff + index * sizeof(ElfW(Shdr)), "section headers");
   }
 
-  // From the full table only those symbols are read that the dynamic one leaves out: thread-locals
-  // private to a file.
+  // Reads the symbols of a table. From the full table it reads only local symbols, which the
+  // dynamic table leaves out: thread-locals private to a source file.
   void ReadSymbols(const ElfW(Shdr) & table, std::string_view names, bool dynamic) {
     for (uint64_t i = 0; i < table.sh_size / sizeof(ElfW(Sym)); ++i) {
       const auto symbol = At<ElfW(Sym)>(table.sh_offset + i * sizeof(ElfW(Sym)), "symbols");
@@ -20215,10 +20421,10 @@ class ElfReader {
           symbol.st_name < names.size() ? names.find('\0', symbol.st_name) : std::string_view::npos;
       if (end == std::string_view::npos) Damaged("a symbol's name does not end");
       const std::string_view name = names.substr(symbol.st_name, end - symbol.st_name);
-      // Many symbols may have the same very long name.
+      // Limits the sum of lengths: many symbols may have the same very long name.
       text_size_ += name.size();
       if (text_size_ > 16 * file_.size()) Damaged("its symbols' names are larger than the file");
-      // A variable's guard is listed beside it, and compilers' own say nothing.
+      // Skips the guards of listed variables, and compilers' own symbols.
       if (!name.starts_with("_ZGV") && !name.starts_with("__tls_guard") &&
           !name.starts_with("_TLS_MODULE_BASE_"))
         list->emplace_back(name);
@@ -20246,7 +20452,7 @@ class ElfReader {
 #elif defined(__aarch64__)
   static constexpr int kMachine = EM_AARCH64;
 #else
-  static constexpr int kMachine = 0;  // the loader says it
+  static constexpr int kMachine = 0;  // unknown: the loader checks it
 #endif
 
   std::string_view file_;
@@ -20255,8 +20461,8 @@ class ElfReader {
   uint64_t text_size_ = 0;
 };
 
-// Reads a file's bytes, which may be anything, without trusting one of them: a file that is not a
-// complete shared object for this machine is an Error that names `path`. Costs a pass over the
+// Reads a file's bytes, which may be anything, and trusts none of them. Throws an Error that names
+// `path` for a file that is not a complete shared object for this machine. Costs a pass over the
 // symbols.
 inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
   return ElfReader(file, path).Read();
@@ -20268,7 +20474,7 @@ inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
 #endif  // OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
 // ---- opkit/plugin/load/impl/shared_object.ipp
-// Opening and closing of shared objects by dlopen, and the copies of files that it needs.
+// Opens and closes shared objects by dlopen, and makes the copies of files that this needs.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
@@ -20284,7 +20490,7 @@ OPKIT_INLINE std::string Demangle(const std::string& symbol) {
   return out;
 }
 
-// A SharedObject in the list of all that are open.
+// A SharedObject that is in the list of all open objects.
 class OpenedObject final : public SharedObject {
  public:
   OpenedObject(const std::string& path, bool own_copy) : own_copy_(own_copy) {
@@ -20298,7 +20504,8 @@ class OpenedObject final : public SharedObject {
     const std::string_view bytes(static_cast<const char*>(file.data), file.size);
     info_ = ReadElf(bytes, path_);
     if (own_copy || !ShareOpenOne()) {
-      // In paths the loader replaces $ORIGIN, $LIB and $PLATFORM.
+      // The loader replaces $ORIGIN, $LIB and $PLATFORM in paths; the path of a copy has none of
+      // them.
       if (own_copy || name.find('$') != std::string::npos || IsLoaded(name))
         LoadCopy(bytes);
       else if (const std::string failure = Load(name); !handle_)
@@ -20336,6 +20543,7 @@ class OpenedObject final : public SharedObject {
   }
 
  private:
+  // The identity of a file and of its content.
   struct Identity {
     uint64_t device = 0, inode = 0;
     int64_t size = 0, seconds = 0, nanoseconds = 0;
@@ -20348,7 +20556,7 @@ class OpenedObject final : public SharedObject {
       if (error == 0 && size > 0) UnmapFile(data, size);
     }
   };
-  // A file of our own that goes when the loader has mapped it.
+  // A temporary file, deleted when the loader has mapped it.
   struct Copy {
     Copy() = default;
     Copy(Copy&&) = delete;
@@ -20360,8 +20568,8 @@ class OpenedObject final : public SharedObject {
     int file = -1;
     std::string path;  // where the copy is on disk
   };
-  // The objects that are open in the process, so that Open can tell an image in use from one that
-  // is merely left over.
+  // All open objects of the process. Open uses them to distinguish an image in use from a left-over
+  // one.
   struct OpenObjects {
     Mutex mutex;
     std::vector<OpenedObject*> objects;
@@ -20391,7 +20599,7 @@ class OpenedObject final : public SharedObject {
                                   : "mend that or name another file");
   }
 
-  // Loads the file; returns the loader's complaint, empty for none.
+  // Loads the file. Returns the loader's message if that fails, else an empty string.
   std::string Load(const std::string& name) {
     handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     loaded_path_ = name;
@@ -20406,8 +20614,8 @@ class OpenedObject final : public SharedObject {
     if (loaded) dlclose(loaded);
     return loaded;
   }
-  // Takes another handle of the image of an object that is open. The loader is not called under our
-  // lock: it has one of its own, and may be running code that opens a library.
+  // Takes another handle of an open object's image. Calls the loader without our lock: the loader
+  // has a lock of its own, and may be running code that opens a library.
   bool ShareOpenOne() {
     void* wanted = nullptr;
     const auto is_same = [&](OpenedObject& other) {
@@ -20423,17 +20631,17 @@ class OpenedObject final : public SharedObject {
     return false;
   }
 
-  // Loads a copy in memory or, where the system does not run code from there, in a folder.
+  // Loads a copy in memory, or in a folder if the system does not run code from memory.
   void LoadCopy(std::string_view bytes) {
     const char* folder = std::getenv("TMPDIR");
     if (!folder || !*folder) folder = "/tmp";
     std::string failure;
     Copy memory, disk;
-    // The name is what /proc/self/maps shows.
+    // /proc/self/maps shows this name.
     memory.file = memfd_create(path_.substr(path_.rfind('/') + 1, 200).c_str(), MFD_CLOEXEC);
     if (Write(memory.file, bytes)) {
       std::string name = StrCat("/proc/self/fd/", memory.file);
-      // Numbers of files are used again, and what stays mapped keeps its name.
+      // Makes the name new: numbers of files are reused, and a mapped image keeps its name.
       while (IsLoaded(name)) name.insert(0, 1, '/');
       failure = Load(name);
       if (handle_) return;
@@ -21136,6 +21344,8 @@ struct Explanation {
   // Constants that the plan has in another layout or on another device: Compile has made them, and
   // runs do not.
   int converted_constants = 0;
+  // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute).
+  int recomputed_nodes = 0;
 };
 
 std::string ToString(const Explanation& explanation);
@@ -21166,25 +21376,25 @@ enum class ReplayMode {
 
 const char* ToString(ReplayMode mode);
 
-// The mode expected to be fastest: kWalk unless another takes at most 0.85 of its time. With
-// `may_pend` always kCounters.
+// Returns the mode expected to be fastest: kWalk unless another takes at most 0.85 of its time.
+// With `may_pend` always kCounters.
 ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int threads,
                       bool may_pend = false);
 
-// One sentence for Describe(): the choice of ChooseMode and why.
+// Returns one sentence for Describe(): the choice of ChooseMode and the reason for it.
 OPKIT_COLD std::string ExplainMode(const Schedule& schedule, double ns_per_node, int threads,
                                    bool may_pend = false);
 
 namespace detail {
 
-// Width of a level from which sharing it pays.
+// Returns the width of a level from which it pays to share the level.
 int WidthToShare(double ns_per_node);
 
 // Settles on the mode of a Replay by its first runs: walks a few times, tries the modes that the
-// estimate then favours, and keeps the fastest; parallel running has to prove itself. It goes on
-// watching: a parallel mode that loses time against the walk, because other work has taken a core,
-// is left at once, and the modes are tried again when runs have become much longer or shorter, and
-// now and then, so that a core that is free again is found.
+// estimate then favours, and keeps the fastest. A parallel mode must be clearly faster than the
+// walk. Later runs are watched: a parallel mode that loses time against the walk, because other
+// work has taken a core, is left at once. The modes are tried again when runs have become much
+// longer or shorter, and now and then, to find a core that is free again.
 class ReplayTuner {
  public:
   // `ns_per_node` of 0 means unknown.
@@ -21192,7 +21402,7 @@ class ReplayTuner {
               bool may_pend);
 
   ReplayMode mode() const { return mode_; }
-  // Whether the mode is not on trial; decisions() counts how often one was decided on.
+  // True if the mode is not on trial; decisions() counts how often a mode was settled on.
   bool settled() const { return settled_; }
   int decisions() const { return decisions_; }
   bool may_use_counters() const { return !fixed_ || mode_ == ReplayMode::kCounters; }
@@ -21201,14 +21411,14 @@ class ReplayTuner {
     return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
   }
 
-  // Called before each run: whether Record is to be told its time. A walk may take less than
-  // reading the clock does: once settled, one in 16 is timed.
+  // True if the next run is to be timed and given to Record; called before each run. A walk may
+  // take less time than reading the clock: once settled, one walk in 16 is timed.
   bool NextIsTimed() {
     if (fixed_) return false;
     return !settled_ || ++runs_ % 16 == 0 || mode_ != ReplayMode::kWalk;
   }
-  // Takes note of how long a run in mode() took. On trial the best of each mode counts: the first
-  // runs warm the caches, and every disturbance makes a run longer.
+  // Records how long a run in mode() took. On trial the best of each mode counts: the first runs
+  // warm the caches, and every disturbance makes a run longer.
   void Record(int64_t ns) { settled_ ? Watch(ns) : Try(ns); }
 
   OPKIT_COLD std::string Explain() const;
@@ -21222,7 +21432,7 @@ class ReplayTuner {
   void Settle(ReplayMode mode);
   int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
   int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
-  // How much longer than the walk the parallel runs took, in walks.
+  // Returns how much longer than the walk the parallel runs took, in walks.
   double LostWalks() const {
     return static_cast<double>(lost_ns_) / static_cast<double>(best_ns(ReplayMode::kWalk));
   }
@@ -21237,10 +21447,10 @@ class ReplayTuner {
   bool tries_levels_ = false, tries_counters_ = false;
   int decisions_ = 0;
   int runs_ = 0;         // in this mode
-  int retry_after_ = 0;  // so many
+  int retry_after_ = 0;  // runs before the modes are tried again
   int64_t tried_ns_ = 0, lost_ns_ = 0;
   double known_ns_ = 0;                   // 0: not known yet
-  double usual_ns_ = 0, average_ns_ = 0;  // a run, when the mode was chosen and lately
+  double usual_ns_ = 0, average_ns_ = 0;  // time of a run: when the mode was chosen, and lately
   int64_t best_ns_[4] = {};               // 0: mode not tried
 };
 
@@ -21299,6 +21509,21 @@ struct MemoryPlanOptions {
   // bytes are live at once then. What a graph computes does not change; the order of effects that
   // no edge fixes may.
   bool reorder_nodes = false;
+  // Has Compile compute values again just before a late reader where the plan needs more than
+  // capacity_bytes otherwise (graph/memory/recompute.hpp): as few and as cheap nodes as it finds,
+  // by the costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a
+  // value or run a graph are never run twice. A node that runs again has the name of its original
+  // and "#again", and its values too; MemorySummary and Explain count them. Compile throws
+  // kInvalidArgument without capacity_bytes, which says when to stop, and for an input whose dtype
+  // or shape is open, since each of its shapes would need a graph of its own. Costs Compile up to
+  // kRecomputeTries plans more, and searches that take time by the square of the nodes: about 0.1 s
+  // each for 1,000.
+  bool recompute = false;
+  static constexpr int kRecomputeTries = 8;
+  // The most bytes that the bound of a value whose shape a run decides (NonZero) may come to for
+  // the value to be planned. Where it has no bound, or a larger one, or the arena would pass
+  // capacity_bytes, the value has a buffer of its own, which grows with the runs.
+  int64_t most_bound_bytes = int64_t{64} << 20;
   // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
   // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the
   // first of them that can. Planning throws kNotFound, with the nearest name, for any other.
@@ -21330,10 +21555,16 @@ struct MemoryPlan : ArenaSize {
 };
 
 // The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
-// constants and outputs lie outside, and so do values whose shape the data decides.
+// constants and outputs lie outside, and so do values whose shape a run decides, unless inference
+// gives a bound.
 struct MemorySummary : ArenaSize {
   int planned_values = 0;
+  int bounded_values = 0;  // of them, those that take the most bytes that a run may need
   int inplace_values = 0;  // that take over the bytes of an input
+  // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute), and their
+  // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
+  int recomputed_nodes = 0;
+  double recomputed_share = 0;
 };
 
 }  // namespace opkit
@@ -21895,8 +22126,8 @@ inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Elements [n, c, ...] of a tensor of rank 2 and above lie at [n, ..., c]; of a lower rank as in
-// the standard layout. Registered by the first call.
+// Returns the layout's id; the first call registers the layout. Element [n, c, ...] of a tensor of
+// rank 2 and above lies at [n, ..., c]; lower ranks are stored as in the standard layout.
 OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 
 }  // namespace opkit
@@ -22034,8 +22265,8 @@ class FusedGraph {
   }
   // Null where nothing is fused. `types` has the layouts that the choices give the values of
   // `view`. A node is not taken in where something else reads what is between the two, or the graph
-  // returns it, or a node rewrites a value of either, or one waits for others or is waited for by
-  // name; where they run on two devices; where the next node is `forced` to, or
+  // returns it, or a node rewrites a value of either, or the first is waited for by name, or the
+  // next waits so for others; where they run on two devices; where the next node is `forced` to, or
   // requires, another backend. Errors: what a kernel's Fuse throws.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
                                           const std::vector<NodeChoice>& choices,
@@ -22123,35 +22354,36 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
 // ---- opkit/plugin/load/finalizers.hpp
-// The finalizers of loaded libraries: each is called once, when its library is unloaded or when the
-// process ends, before the destructors of static objects. For the definitions of library.hpp.
+// Calls the finalizers of loaded libraries, each once: when its library is unloaded, or when the
+// process ends, before the destructors of static objects. Included by the definitions of
+// library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 #define OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether this thread loads, unloads or finalizes a library.
+// True while this thread loads, unloads or finalizes a library.
 OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
 
-// exit() calls what was registered with atexit, destructors of static objects included, the last
-// registered first. The finalizers are registered anew whenever a library may have made static
-// objects: when it is loaded, and when a function of a kernel of it has returned for the first
-// time.
+// Finalizers that are still to be called. exit() calls functions registered with atexit and
+// destructors of static objects, the last registered first. Therefore CallAll is registered again
+// whenever a library may have made static objects: when it is loaded, and when a function of its
+// kernel has returned for the first time.
 class Finalizers {
  public:
-  // Whether the process ends: a library's own objects may be gone before the operators that the
-  // program still holds.
+  // True once the process ends: a library's own objects may then be gone before the operators that
+  // the program still holds.
   static bool ProcessEnds() { return Global().process_ends_.load(std::memory_order_relaxed); }
 
-  // `image` is initialized. Call must come before its end.
+  // Adds the finalizer of an initialized library. Call must come before the end of `image`.
   static void Add(const LibraryImage& image) {
     Finalizers& self = Global();
     const std::lock_guard lock(self.mutex_);
     self.pending_.push_back({&image, getpid()});
     Register();
   }
-  // Returns why it failed; empty where it did not, or has been called before.
+  // Calls the finalizer, unless it was called before. Returns why it failed; empty if it did not.
   static std::string Call(const LibraryImage& image) {
     Finalizers& self = Global();
     const std::lock_guard lock(self.mutex_);
@@ -22172,8 +22404,8 @@ class Finalizers {
     static auto* finalizers = new Finalizers;  // operators may outlive every static object
     return *finalizers;
   }
-  // A forked child has neither the threads nor the sole right to the files that its parent's
-  // finalizers end.
+  // Calls all finalizers, the last added first. A forked child skips its parent's: it lacks the
+  // parent's threads and shares its files.
   void CallAll() {
     process_ends_.store(true, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
@@ -22185,7 +22417,8 @@ class Finalizers {
         WriteLog(LogLevel::kError, last.image->name, StrCat("its finalize failed: ", why));
     }
   }
-  // The function answers nothing: what it throws is what it has told the host.
+  // Calls a library's finalize, which returns nothing. Returns what the library reported to the
+  // host when it threw; empty if it did not.
   static std::string Finalize(const LibraryImage& image) {
     if (!image.library->finalize) return {};
     const bool had_table = std::exchange(t_has_library_table, true);
@@ -22197,15 +22430,15 @@ class Finalizers {
 
   std::recursive_mutex mutex_;  // held while a finalizer runs, which may call exit()
   std::vector<Pending> pending_;
-  std::atomic<bool> process_ends_{false};  // relaxed: nothing is published by it
+  std::atomic<bool> process_ends_{false};  // relaxed: publishes nothing
 };
 
-// Which functions of a kernel have returned once.
+// Records which functions of a kernel have returned at least once.
 class KernelCalls : public RefCounted {
  public:
   enum Function : unsigned { kCreate = 1, kForward = 2, kBackward = 4 };
   void Returned(Function function) {
-    if (!(seen_.fetch_or(function, std::memory_order_relaxed) & function))  // a set of bits alone
+    if (!(seen_.fetch_or(function, std::memory_order_relaxed) & function))  // relaxed: bits alone
       Finalizers::Register();
   }
 
@@ -22219,15 +22452,16 @@ class KernelCalls : public RefCounted {
 #endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 
 // ---- opkit/plugin/load/library_ops.hpp
-// The host's side of a loaded library: its operators become records like those of REGISTER_OP,
-// whose functions call the library's. For the definitions of library.hpp.
+// Imports the operators of a loaded library into its host: they become records like those of
+// REGISTER_OP, with functions that call the library's. Included by the definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Calls a function of a library; a failure that it reports becomes an Error that says `what`.
+// Calls a function of a library. Throws an Error that begins with `what` if the function reports a
+// failure.
 template <class Call, class... What>
 void AskLibrary(const std::string& library, Call call, const What&... what) {
   const RegistryUse use;
@@ -22243,7 +22477,7 @@ void CallLibrary(const char* what, const std::string& op, const std::string& lib
   AskLibrary(library, call, what, " of operator ", op);
 }
 
-// Asks the functions of a library's operator.
+// Implements the hooks of an operator by calls of the library's functions.
 class LibraryHooks final : public FunctionHooks {
  public:
   LibraryHooks(LibraryImagePtr image, const opkit_op* op, const opkit_op& functions)
@@ -22280,8 +22514,8 @@ class LibraryHooks final : public FunctionHooks {
       if (input.constant) inputs.SetConstant(Index(i), *input.constant);
     }
     for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-    // Asks the library for dtypes or shapes; false where it cannot say yet. `read` takes a value's
-    // dtype or shape from an answer.
+    // Calls the library's inference of dtypes or shapes; false if the library cannot infer them
+    // yet. `read` returns a value's dtype or shape from the library's answer.
     const auto ask = [&](const char* what, bool all_known, auto function, auto read) {
       try {
         CallLibrary(what, name_, image_->name,
@@ -22322,8 +22556,8 @@ class LibraryHooks final : public FunctionHooks {
              std::ranges::all_of(context.outputs(),
                                  [](auto& output) { return output.shape.is_known(); });
     };
-    // With the elements of short lists of integers where shapes alone do not decide: an answer that
-    // came from data does not outlast the run.
+    // Passes the elements of short lists of integers only if shapes alone do not decide: a result
+    // that came from data is valid for that run alone.
     std::vector<int> lists;
     for (int i = 0; i < context.num_inputs(); ++i)
       if (const TensorInfo& input = context.input(i);
@@ -22398,15 +22632,15 @@ class LibraryHooks final : public FunctionHooks {
   }
 
  private:
-  static constexpr int32_t kMostValues = 65535;  // a node names them one by one
+  static constexpr int32_t kMostValues = 65535;  // a node names each of them
 
   LibraryImagePtr image_;
   const opkit_op* op_;
-  const opkit_op functions_;  // a copy of *op, null where its version has none
+  const opkit_op functions_;  // a copy of *op, with null for functions that its version lacks
   const std::string name_;
 };
 
-// What a kernel of a library proposes for a node.
+// Collects the configurations that a library's kernel proposes for a node.
 class LibraryProposals {
  public:
   LibraryProposals(const LibraryImage& image, const KernelQuery& query)
@@ -22420,7 +22654,8 @@ class LibraryProposals {
   }
   LibraryProposals(const LibraryProposals&) = delete;
 
-  // UnsupportedOperatorFeature with the reason where the kernel refuses the node.
+  // Returns the proposals. Throws UnsupportedOperatorFeature with the reason if the kernel refuses
+  // the node.
   std::vector<KernelConfig> Ask(const opkit_kernel* original, const opkit_kernel& kernel,
                                 const KernelQuery& query) {
     const AbiNode node(query.def);
@@ -22466,10 +22701,11 @@ class LibraryProposals {
   opkit_proposals view_{};
 };
 
-// A question to a kernel of a library, whether it takes the next node in, and its answer.
+// Offers the next node to a library's kernel for fusion, and receives the fused node.
 class OPKIT_IMAGE_LOCAL LibraryFusion {
  public:
-  // One whose neighbour's configuration cannot cross takes nothing in.
+  // Returns the fused node if the kernel takes the next node in. Nothing is fused if a
+  // configuration has no form in opkit_abi.h.
   static std::optional<FusedNode> Ask(const LibraryImage& image, const opkit_kernel* original,
                                       const opkit_kernel& kernel, const FusionQuery& query) {
     std::optional<LibraryFusion> fusion;
@@ -22504,6 +22740,7 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
   LibraryFusion(const LibraryFusion&) = delete;
 
  private:
+  // A node and its values, in the form of opkit_abi.h.
   struct Side {
     explicit Side(const KernelQuery& query)
         : node(query.def), inputs(query.inputs, symbols), outputs(query.outputs, symbols) {
@@ -22542,7 +22779,7 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
   opkit_fusion view_{};
 };
 
-// One operator of a library's kernel, `original`, of which `kernel` is a copy.
+// One operator that a library's kernel runs. `kernel` is a copy of the library's struct `original`.
 class LibraryInstance final : public DirectState {
  public:
   LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
@@ -22567,7 +22804,7 @@ class LibraryInstance final : public DirectState {
     calls_->Returned(KernelCalls::kCreate);
   }
   ~LibraryInstance() override {
-    if (Finalizers::ProcessEnds()) {  // left to it, where leak checkers see it
+    if (Finalizers::ProcessEnds()) {  // left to the process, reachable for leak checkers
       static auto* const left = new std::vector<void*>;
       left->push_back(instance);
       return;
@@ -22576,8 +22813,8 @@ class LibraryInstance final : public DirectState {
     HostErrorScope message;
     CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
-  // Runs either pass: an operator's first run, and those of a backward operator that runs the
-  // forward operator's instance.
+  // Runs forward or backward. Slow path: an operator's first run, and every run of a backward
+  // operator that shares the forward operator's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
     const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
@@ -22600,7 +22837,7 @@ class LibraryInstance final : public DirectState {
   const IntrusivePtr<KernelCalls> calls_;
 };
 
-// Lets a record that was read from `op` call the library's functions.
+// Makes a record, which was read from `op`, call the library's functions.
 inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op) {
   record.library = image->name;
   record.library_name = image->announced;
@@ -22630,7 +22867,7 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   }
 }
 
-// One question to a library, and its answer.
+// One call of a library's gradient function, and the nodes and names that it returns.
 class LibraryGradientCall {
  public:
   LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
@@ -22673,8 +22910,8 @@ class LibraryGradientCall {
     }));
     return name;
   }
-  // As GradientMakerBase::GI names: a value's second gradient, and one whose name comes in already
-  // (in place), get names of their own.
+  // Returns a gradient's name, as GradientMakerBase::GI does. A value's second gradient, and a
+  // gradient whose usual name comes in already (in place), get new names.
   std::string Name(const std::string& value, const std::string& suffix) {
     if (!suffix.empty()) return names_.Fresh(value, suffix);
     const std::string& name = names_.Of(value);
@@ -22686,7 +22923,8 @@ class LibraryGradientCall {
     return AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
       OperatorDef def = DefinitionOfAbi(node);
-      // A library hands the node's arguments on, not knowing what the program's operators take.
+      // Removes arguments that the library copied from the node, if the program's operator does not
+      // take them.
       const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
       for (const auto& [name, value] : self.def_.args())
         if (const Attribute* given = def.args().Find(name))
@@ -22713,19 +22951,18 @@ class LibraryGradientCall {
   GradientNames& names_;
   const AbiNode node_;
   std::vector<const char*> dense_, indices_, values_;
-  std::list<std::string> kept_;  // names that were handed out
+  std::list<std::string> kept_;  // names given to the library
   GradientOpsMeta answer_;
   opkit_gradient view_{};
 };
 
-// Whether the library says something about the operator's gradient, other than by a backward
-// function.
+// True if the library describes the operator's gradient by other means than a backward function.
 inline bool SaysGradient(const FunctionOpRecord& record) {
   return record.abi.gradient || record.Has(OPKIT_OP_NO_GRADIENT | OPKIT_OP_SHOULD_NOT_GRADIENT |
                                            OPKIT_OP_GRADIENT_NOT_IMPLEMENTED);
 }
 
-// The gradient that the library describes.
+// Returns the gradient that the library describes.
 inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
                                                 const FunctionOpRecord& record) {
   GradientRegistration gradient;
@@ -22752,22 +22989,23 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
 // ---- opkit/plugin/load/library_parts.hpp
-// What a library brings beside its operators, read from its description. For the definitions of
-// library.hpp.
+// Reads from a library's description what it brings besides operators: layouts, devices,
+// partitioners, passes, backends. Included by the definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Error (kInvalidArgument) for a name that is missing or cannot be one.
+// Returns the name of a part. Throws kInvalidArgument if it is missing or cannot be a name.
 inline std::string PartName(const LoadedLibrary& loaded, const char* name, const char* what) {
   if (!name || !*name) RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
   CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
   return name;
 }
 
-// Calls add(loaded, part) for each, whose members are those of its struct's first version at least.
+// Calls add(loaded, part) for each part. Checks first that its struct has at least the members of
+// its first version.
 template <class Struct>
 void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
               void (*add)(LoadedLibrary&, const Struct&)) {
@@ -22792,7 +23030,8 @@ void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, c
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
 // ---- opkit/plugin/load/library_layouts.hpp
-// The host's side of a library's layouts and devices. For the definitions of library.hpp.
+// Registers the layouts and devices of a library in its host. Included by the definitions of
+// library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
@@ -22811,14 +23050,15 @@ void ConvertByLibrary(const std::string& library, const std::string& what, const
       what);
 }
 
-// The memory of a library's device, and what the program asks it.
+// The allocator of a library's device. Also calls the library for the device's availability and
+// copies.
 class LibraryDevice final : public Allocator {
  public:
   LibraryDevice(const opkit_device& device, std::string library)
       : device_(device), name_(device.name), library_(std::move(library)) {}
   const char* name() const override { return name_.c_str(); }
 
-  // Null where no library brings the type now.
+  // Returns the device of a type; null if no loaded library brings it.
   static std::atomic<LibraryDevice*>& Of(DeviceType type) {
     static constinit std::atomic<LibraryDevice*> devices[AllocatorTable::kSlots] = {};
     return devices[Index(static_cast<int>(type))];
@@ -22866,7 +23106,7 @@ class LibraryDevice final : public Allocator {
   const std::string name_, library_;
 };
 
-// Operators of a library's device have done their work when they return.
+// The context of a library's device. Its operators have done their work when they return.
 class LibraryDeviceContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kFirstUserDevice;
@@ -22885,11 +23125,11 @@ class LibraryDeviceContext {
 };
 static_assert(DeviceContext<LibraryDeviceContext>);
 
-// Registers what a library brings beside its operators, all or nothing, and removes it.
+// Registers a library's layouts, converters and devices, all or none, and removes them.
 class LibraryLayouts {
  public:
   static void Register(LoadedLibrary& loaded) {
-    // Makes the registry: its hooks read the layouts that the library's kernels name.
+    // Creates the layout registry, whose hooks read the layouts that the library's kernels name.
     static_cast<void>(IsRegisteredLayout(kStandardLayout));
     const opkit_library& library = *loaded.image->library;
     if (!OPKIT_ABI_HAS(&library, devices)) return;
@@ -22906,7 +23146,7 @@ class LibraryLayouts {
       throw;
     }
   }
-  // Why the library must stay, of all that are loaded; empty where it may go.
+  // Returns why the library must stay loaded; empty if it may go. `all` are all loaded libraries.
   static std::string WhatHolds(const LoadedLibrary& loaded,
                                const std::vector<LoadedLibraryPtr>& all) {
     for (const LoadedLibraryPtr& other : all)
@@ -22922,7 +23162,7 @@ class LibraryLayouts {
                       " are in use; destroy the tensors that are there first");
     return {};
   }
-  // Registers the layouts of libraries whose names have become free.
+  // Registers layouts of the remaining libraries whose names have become free.
   static void Adopt(const std::vector<LoadedLibraryPtr>& all) {
     for (const LoadedLibraryPtr& other : all) {
       const std::vector<std::string> names = std::exchange(other->found_layouts, {});
@@ -22967,7 +23207,7 @@ class LibraryLayouts {
       RefuseDescription(loaded.image->name,
                         StrCat("has layout '", name, "' without to_standard or from_standard"),
                         "both are required, or no other backend could read what is in it");
-    ChannelsLast();  // the program's, registered when it is first asked for
+    ChannelsLast();  // registers the program's own layout, if that is not done
     if (IsKnown(name)) return loaded.found_layouts.push_back(name);
     const std::string library = loaded.image->name;
     LayoutDefinition definition;
@@ -23001,8 +23241,8 @@ class LibraryLayouts {
       definition.ns_per_byte = layout.ns_per_byte;
     loaded.layouts.push_back(RegisterLayout(std::move(definition)));
   }
-  // Where it leads from or to one of these layouts of the library's: between layouts of others
-  // alone it would stay when the library goes.
+  // Registers a converter from or to one of the library's `layouts`. A converter between layouts of
+  // others would stay when the library goes.
   static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter,
                            std::span<const LayoutId> layouts) {
     const LayoutId from = FindLayout(PartName(loaded, converter.from, "layout converter"));
@@ -23195,23 +23435,25 @@ bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, co
 #endif  // OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
 // ---- opkit/base/registration/named_parts.hpp
-// NamedParts: what a program and its libraries register by name and take away again: partitioners,
-// passes. Registration never throws, for static initialisers.
+// NamedParts: a table of the partitioners, passes and similar parts that a program and its
+// libraries register by name and remove again. Registration never throws, so that static
+// initialisers can call it.
 #ifndef OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 #define OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Part is RefCounted and has `const std::string& name() const`. Thread-safe.
+// A thread-safe table. Part is RefCounted and has `const std::string& name() const`.
 template <class Part>
 class NamedParts {
  public:
-  // `what` is the kind in messages, `how` the macro that registers one.
+  // `what` names the kind of part in messages, `how` the macro that registers one.
   NamedParts(const char* what, const char* how) : what_(what), how_(how) {}
 
-  // False where the name is there already: at the same place twice it is one, since a header may
-  // register; at two places it is an Error where it is used.
+  // Adds the part; returns false if the name is registered already or memory runs out. The same
+  // place twice is one registration, since a header may register. Two places are a conflict, which
+  // Get throws.
   bool Register(IntrusivePtr<const Part> part, const char* file, int line) noexcept try {
     MutexLock lock(mutex_);
     const std::string& name = part->name();
@@ -23226,12 +23468,13 @@ class NamedParts {
   } catch (...) {
     return false;
   }
-  // False where it is not registered.
+  // Removes the part; returns false if it is not registered.
   bool Unregister(const Part& part) noexcept {
     MutexLock lock(mutex_);
     return rows_.EraseIf([&](const auto& row) { return row.value.part.get() == &part; });
   }
-  // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered at two places.
+  // Returns the part. Errors: kNotFound with the nearest name; kAlreadyExists for a name that is
+  // registered at two places.
   IntrusivePtr<const Part> Get(std::string_view name) const {
     {
       MutexLock lock(mutex_);
@@ -23248,7 +23491,7 @@ class NamedParts {
     MutexLock lock(mutex_);
     return rows_.Has(name);
   }
-  // In alphabetical order.
+  // Returns the names in alphabetical order.
   std::vector<std::string> Names() const {
     MutexLock lock(mutex_);
     return rows_.Names();
@@ -23755,14 +23998,15 @@ class PassBuilder {
 #endif  // OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 
 // ---- opkit/plugin/load/library_partitioners.hpp
-// The host's side of a library's partitioners and passes. For the definitions of library.hpp.
+// Registers the partitioners and passes of a library in its host. Included by the definitions of
+// library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Options as two arrays of strings, which must outlive this.
+// Options as two arrays of C strings, which point into the options given.
 class AbiOptions {
  public:
   explicit AbiOptions(const std::vector<std::pair<std::string, std::string>>& options) {
@@ -23782,7 +24026,7 @@ class AbiOptions {
   std::vector<const char*> names_, values_;
 };
 
-// A partitioner of a library, over one graph.
+// Runs a partitioner of a library over one graph.
 class LibraryPartitionWork final : public PartitionWork {
  public:
   LibraryPartitionWork(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
@@ -23864,7 +24108,7 @@ class LibraryPartitionWork final : public PartitionWork {
     if (!partition) Throw(ErrorCode::kInvalidArgument, "a function of a partition is given none");
     return *static_cast<LibraryPartitionWork*>(partition->context);
   }
-  // Of the call in progress.
+  // Returns the argument of the current Mark or Review; throws kFailedPrecondition outside of it.
   PartitionAnswer& answer() const {
     if (!answer_)
       Throw(ErrorCode::kFailedPrecondition, "nodes are taken and refused in mark alone");
@@ -23874,7 +24118,7 @@ class LibraryPartitionWork final : public PartitionWork {
     if (!review_) Throw(ErrorCode::kFailedPrecondition, "subgraphs are changed in review alone");
     return *review_;
   }
-  // The graph's own number of one of the library's.
+  // Returns the graph's own number of a node from the library's number.
   int NodeOf(uint64_t number) const {
     if (number >= graph_->order.size())
       Throw(ErrorCode::kOutOfRange, "the answer names node ", number, " of a graph that has ",
@@ -23940,6 +24184,7 @@ class LibraryPartitionWork final : public PartitionWork {
     });
   }
 
+  // The JSON of a graph, with the library's number of each node.
   struct NumberedJson : SymbolJson {
     std::vector<int64_t> numbers;
   };
@@ -23951,19 +24196,20 @@ class LibraryPartitionWork final : public PartitionWork {
   const PartitionArguments arguments_;
   const AbiOptions options_;
   const IntrusivePtr<AbiGraph> graph_;
-  std::vector<uint8_t> taken_;  // by the library's number
+  std::vector<uint8_t> taken_;  // by the library's number of a node
   opkit_partition partition_{};
   void* work_ = nullptr;
   bool began_ = false;
-  std::vector<uint64_t> number_;  // by node: the library's number
+  std::vector<uint64_t> number_;  // the library's number of each node
   std::optional<NumberedJson> json_;
-  // Of the call in progress.
+  // Set during a call of Mark or Review.
   PartitionAnswer* answer_ = nullptr;
   SubgraphReview* review_ = nullptr;
   const GraphView* body_ = nullptr;
   const GraphTypes* body_types_ = nullptr;
 };
 
+// A partitioner of a library, as the host registers it.
 class LibraryPartitioner final : public Partitioner {
  public:
   LibraryPartitioner(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
@@ -23999,7 +24245,7 @@ class LibraryPartitioner final : public Partitioner {
   const std::string name_;
 };
 
-// The changes that a pass of a library asks for, made when it has returned.
+// Collects the changes that a library's pass requests, and makes them when the pass has returned.
 class LibraryRewrite {
  public:
   LibraryRewrite(const Graph& graph, const PassArguments& options)
@@ -24022,7 +24268,7 @@ class LibraryRewrite {
   LibraryRewrite(const LibraryRewrite&) = delete;
   const opkit_rewrite* view() const { return &rewrite_; }
 
-  // Nodes in the order in which the pass saw them.
+  // Returns the changed graph. Nodes stay in the order in which the pass saw them.
   Graph Result() const {
     if (whole_) return *whole_;
     Graph result;
@@ -24044,6 +24290,7 @@ class LibraryRewrite {
   }
 
  private:
+  // The changes at one node.
   struct Edit {
     std::vector<OperatorDef> before;
     std::optional<OperatorDef> replacement;
@@ -24099,7 +24346,7 @@ class LibraryRewrite {
       self.removed_constants_.insert(name);
     });
   }
-  // Constants that are the graph's own stay shared.
+  // Takes the whole result of the pass. Constants that are the graph's own stay shared.
   static opkit_status SetGraph(const opkit_rewrite* rewrite, const opkit_graph* graph) {
     return AnswerCaller([&] {
       LibraryRewrite& self = Of(rewrite);
@@ -24129,6 +24376,7 @@ class LibraryRewrite {
   std::optional<Graph> whole_;
 };
 
+// A pass of a library, as the host registers it.
 class LibraryPass final : public NamedPass {
  public:
   LibraryPass(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use, const opkit_pass& pass)
@@ -24153,12 +24401,12 @@ class LibraryPass final : public NamedPass {
   const std::string name_;
 };
 
-// Registers a library's partitioners and passes, all or nothing, and removes them.
+// Registers a library's partitioners and passes, all or none, and removes them.
 class LibraryPartitioners {
  public:
   static void Register(LoadedLibrary& loaded) {
     const opkit_library& library = *loaded.image->library;
-    if (library.abi_minor < 3) return;  // the places were reserved
+    if (library.abi_minor < 3) return;  // their members were reserved before 1.3
     try {
       AddParts(loaded, library.num_partitioners, library.partitioners, "partitioner",
                &AddPartitioner);
@@ -24218,7 +24466,7 @@ class LibraryPartitioners {
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
 // ---- opkit/plugin/impl/library.ipp
-// Loading, registering and unloading libraries.
+// Loads, registers and unloads libraries.
 #ifndef OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 #define OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 
@@ -24227,6 +24475,7 @@ namespace detail {
 
 OPKIT_INLINE LoadedLibrary::~LoadedLibrary() = default;
 
+// The loaded libraries of the program.
 struct LibraryTable {
   Mutex mutex;  // held while a library is loaded or unloaded
   std::vector<LoadedLibraryPtr> libraries;
@@ -24236,7 +24485,7 @@ struct LibraryTable {
   }
 };
 
-// Gathers the faults of several operators, so that an author sees them all at once.
+// Collects the faults of several operators, so that an author sees all of them at once.
 class Faults {
  public:
   template <class Step>
@@ -24257,7 +24506,7 @@ class Faults {
   std::string text_;
 };
 
-// Refuses a description that this program cannot read.
+// Throws if this program cannot read the library's description.
 inline void CheckLibrary(const opkit_library& library, const std::string& name) {
   const auto refuse = [&](const Text& what, const Text& mend = {},
                           ErrorCode code = ErrorCode::kInvalidArgument) {
@@ -24278,8 +24527,8 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
   if (OPKIT_ABI_HAS(&library, own_version))
     CheckLibraryText(name, library.own_version, "opkit_library.own_version");
 }
-// The operators of a library's description. Their faults are an Error that names them; nothing is
-// registered yet.
+// Returns the operators of a library's description. Throws an Error that names every faulty one.
+// Registers nothing.
 inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                                                const std::string& name) {
   constexpr uint64_t kMostOps = 1'000'000;
@@ -24309,8 +24558,8 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   return records;
 }
 
-// The table of libraries, locked. Error (kFailedPrecondition) in a library's own initialize and
-// finalize, which run while it is.
+// The table of libraries, locked for the object's life. Throws kFailedPrecondition in a library's
+// initialize and finalize, during which the table is locked already.
 class LockedLibraries {
  public:
   LockedLibraries() : lock_(MutexOf(table_)) { t_has_library_table = true; }
@@ -24331,7 +24580,7 @@ class LockedLibraries {
   MutexLock lock_;
 };
 
-// Changes the table, which is locked for the loader's life.
+// Loads and unloads libraries. Holds the table's lock for its life.
 class LibraryLoader {
  public:
   LoadedLibraryPtr LoadFile(const std::string& path, const LoadOptions& options) {
@@ -24403,7 +24652,7 @@ class LibraryLoader {
     return loaded;
   }
 
-  // The caller keeps a handle of `loaded`.
+  // Unloads a library. The caller must keep a handle of `loaded`.
   UnloadReport Unload(LoadedLibrary& loaded) {
     const auto place = std::ranges::find(table_.all(), &loaded, &LoadedLibraryPtr::get);
     const std::string name = loaded.image ? loaded.image->name : loaded.path;
@@ -24442,7 +24691,7 @@ class LibraryLoader {
   }
 
  private:
-  // What is to be waited for or destroyed before the library can be unloaded.
+  // Returns what must be waited for or destroyed before the library can be unloaded.
   static std::string WhatHolds(const FunctionUse& use) {
     const int64_t operators = use.operators.load(std::memory_order_relaxed),
                   runs = use.late_runs.load(std::memory_order_relaxed);
@@ -24460,7 +24709,7 @@ class LibraryLoader {
                          : "a plan of it is alive, or work of it waits on a stream; destroy the "
                            "plan, and wait for the stream";
   }
-  // Refuses a second Load of a loaded file with other options.
+  // Throws if a loaded file is to be loaded again with other options.
   static void CheckSameOptions(const LoadedLibrary& known, const LoadOptions& options) {
     const bool same_backend = options.backend.empty() || options.backend == known.backend;
     if (same_backend && (known.overrides || !options.allow_override)) return;
@@ -24469,7 +24718,7 @@ class LibraryLoader {
           known.overrides ? "" : " and without allow_override",
           "; unload it first, or ask for its own_copy");
   }
-  // Calls a function of the library; Error with the reason that it gives where it fails.
+  // Calls a function of the library. Throws an Error with the library's reason if it fails.
   template <class Call>
   static void Ask(const LibraryImage& image, const char* failed, Call call) {
     HostErrorScope message;
@@ -24485,7 +24734,7 @@ class LibraryLoader {
   static std::string WithoutFolder(const std::string& path) {
     return path.substr(path.rfind('/') + 1);
   }
-  // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
+  // Returns the backend name for a file's name: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
     if (name.substr(0, 3) == "lib") name = name.substr(3);
     const size_t dot = name.find(".so");
@@ -24498,8 +24747,7 @@ class LibraryLoader {
       unique = StrCat(name, " (", n, ")");
     return unique;
   }
-  // A backend's name that no other library has, nor a kernel that one of these operators has
-  // already.
+  // Returns a backend name that no other library has, and no kernel of these operators.
   std::string UniqueBackend(const std::string& name,
                             const std::vector<FunctionRecord>& records) const {
     std::string unique = name;
@@ -24535,6 +24783,7 @@ class LibraryLoader {
         const bool exists = Exists(record.name);
         CheckGradientIsFree(image, record, exists);
         loaded.owns.push_back(!exists);
+        if (exists) WarnOfAttributes(image, record);
         RegisterOp(loaded, i);
         if (!exists || !options.allow_override) continue;
         OpRegistry::Global().AddOverride(record.name, loaded.backend, image.name);
@@ -24546,8 +24795,9 @@ class LibraryLoader {
       throw;
     }
   }
-  // What the library says of its backends: of kernels of operators that the program has already,
-  // which do not run unless they are asked for, no rank.
+  // Registers ranks and availability of the library's backends. Its kernels for operators that the
+  // program has already get no rank: they run only if a node names their backend, or with
+  // allow_override.
   static void RegisterBackends(const LoadedLibrary& loaded) {
     for (const auto& [name, backend] : loaded.backends) {
       if (backend->rank >= 0)
@@ -24565,12 +24815,12 @@ class LibraryLoader {
             loaded.image->name);
     }
   }
-  // The name of a backend of the library's kernels for an operator that the program has already.
+  // Returns the backend name of the library's kernels for an operator that the program has already.
   static std::string BackendBeside(const LoadedLibrary& loaded, const std::string& backend) {
     return backend.empty() ? loaded.backend : loaded.backend + "." + backend;
   }
-  // Refuses an operator of version 1.1 or later that lacks a function which nothing replaces: the
-  // schema of one that exists does, and the graph that a node carries says types and shapes.
+  // Throws for an operator of version 1.1 or later that lacks a required function. The schema of an
+  // existing operator can replace it; a graph that the node carries can replace types and shapes.
   static void CheckComplete(const LibraryImage& image, FunctionOpRecord& record) {
     if (image.library->abi_minor == 0 || OpRegistry::Global().FindSchema(record.name)) return;
     const auto need = [&](bool is_there, const char* function, const char* why, const char* mend) {
@@ -24587,7 +24837,7 @@ class LibraryLoader {
     int inputs = -1, outputs = -1;
     try {
       std::tie(inputs, outputs) = FunctionArity(record, Arguments());
-    } catch (const Error&) {  // it depends on attributes
+    } catch (const Error&) {  // the arity depends on attributes
     }
     if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
     if (carries_graph && !op.infer_type && !op.infer_shape) return;
@@ -24598,11 +24848,24 @@ class LibraryLoader {
     need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
          "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
+  // An operator that the program has already keeps its schema, without the attributes that the
+  // library's one declares beside.
+  static void WarnOfAttributes(const LibraryImage& image, const FunctionOpRecord& record) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(record.name);
+    for (const AttributeSchema& attribute : record.attributes)
+      if (schema && !schema->TakesArgument(attribute.name))
+        return WriteLog(LogLevel::kWarning, image.name,
+                        StrCat("its operator ", record.name, " declares the attribute '",
+                               attribute.name, "', but the program has ", record.name,
+                               schema->origin().empty() ? "" : " of library " + schema->origin(),
+                               " already, whose schema stays: nodes cannot give it; unload the "
+                               "other one first"));
+  }
   static bool Exists(const std::string& op) {
     return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
   }
-  // Whether an operator of the program may be the gradient operator of `record`: it has the inputs
-  // and outputs of one.
+  // True if the program's operator `backward` may be the gradient operator of `record`: the numbers
+  // of its inputs and outputs fit.
   static bool MayDifferentiate(FunctionOpRecord& record, const std::string& backward) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(backward);
     if (!schema) return true;
@@ -24612,11 +24875,12 @@ class LibraryLoader {
       const bool known = inputs >= 0 && outputs >= 0;
       return (!known || from < 0 || from == 2 * outputs + inputs) &&
              (inputs < 0 || to < 0 || to == inputs);
-    } catch (const Error&) {  // it depends on attributes
+    } catch (const Error&) {  // the arity depends on attributes
       return true;
     }
   }
-  // The operator <name>_backward is made for an operator with a backward function.
+  // A backward function becomes the operator <name>_backward. Throws kAlreadyExists if another
+  // operator has that name, or if a new operator's gradient is registered already.
   static void CheckGradientIsFree(const LibraryImage& image, FunctionOpRecord& record,
                                   bool exists) {
     const bool has_backward = record.HasBackward();
@@ -24637,18 +24901,18 @@ class LibraryLoader {
     const bool owns = loaded.owns[i];
     if (owns) host.Begin(/*is_complete=*/true);
     for (FunctionDevice& device : record.devices) {
-      // A kernel of a named backend keeps its name in an operator of the library's own.
+      // In an operator of the library's own, a kernel keeps the name of its backend.
       const std::string backend = owns ? device.backend : BackendBeside(loaded, device.backend);
       host.Add(device, FunctionPass::kForward, backend);
       ++loaded.idle_count;
       if (!device.abi.backward) continue;
-      AddGradient(loaded, i, host);  // before the kernel, which would
+      AddGradient(loaded, i, host);  // before the kernel, which would register it
       host.Add(device, FunctionPass::kBackward, backend);
       ++loaded.idle_count;
     }
     AddGradient(loaded, i, host);
   }
-  // Makes this library's gradient that of the operator, if the operator has none.
+  // Registers this library's gradient of an operator, if the operator has none.
   void AddGradient(LoadedLibrary& loaded, size_t i, FunctionOpHost& host) {
     const FunctionOpRecord& record = *loaded.records[i];
     const bool has_one = GradientRegistry::Global().Find(record.name);
@@ -24666,7 +24930,8 @@ class LibraryLoader {
     for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
     loaded.gradients.clear();
   }
-  // Gives operators and gradients that other libraries have as well to those.
+  // Registers operators and gradients of the unloaded library anew, from other libraries that have
+  // them too.
   void AdoptOrphans(const LoadedLibrary& gone) {
     for (size_t i = 0; i < gone.records.size(); ++i) {
       bool adopted = !gone.owns[i];
@@ -24687,9 +24952,10 @@ class LibraryLoader {
   LockedLibraries table_;
 };
 
-// Called when the table is not locked any more: the log hook may ask for libraries.
+// Logs warnings about a loaded library. Called without the table's lock, since the log hook may
+// call functions of Library.
 inline void Warn(const LoadedLibrary& loaded) {
-  // Of the C++ function and of the C one, which MXNet calls.
+  // The mangled C++ name and the C name; MXNet calls the latter.
   if (loaded.image && loaded.image->object && !loaded.image->library->initialize)
     for (const std::string& function : loaded.image->object->ExportedFunctions())
       if (function == "_Z10initializei" || function == "initialize")
@@ -24784,7 +25050,7 @@ namespace detail {
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
   for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i);
-  // Runs of `width` numbers are sorted.
+  // Each run of `width` numbers is sorted already.
   for (size_t width = 1; width < count; width *= 2) {
     for (size_t begin = 0; begin < count; begin += 2 * width) {
       const size_t middle = begin + width < count ? begin + width : count;
@@ -25018,6 +25284,9 @@ OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
 }  // namespace detail
 
 OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  if (static_cast<uint64_t>(type) >= detail::AllocatorTable::kSlots)
+    Throw(ErrorCode::kOutOfRange, "a device type has the number ", static_cast<int64_t>(type),
+          "; expected 0 to ", int64_t{detail::AllocatorTable::kSlots} - 1);
   detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
   return true;
 }
@@ -25186,6 +25455,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The layouts and converters of this image. Thread-safe.
 class OPKIT_IMAGE_LOCAL LayoutRegistry {
  public:
   struct Converter {
@@ -25274,7 +25544,7 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     MutexLock lock(mutex_);
     return Name(id);
   }
-  // Lasts until the layout is removed.
+  // Returns a reference that is valid until the layout is removed.
   LayoutDefinition& DefinitionOf(LayoutId id) const {
     MutexLock lock(mutex_);
     return Get(id);
@@ -25302,7 +25572,7 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     std::erase_if(converters_, [&](const auto& one) { return one->from == id || one->to == id; });
     layouts_[id] = nullptr;
   }
-  // Throws where there is no direct converter.
+  // Returns the direct converter. Error (kNotFound) if there is none.
   Converter& ConverterOf(const Layout& from, const Layout& to) const {
     MutexLock lock(mutex_);
     if (Converter* found = Find(from.id, to.id)) return *found;
@@ -25318,16 +25588,17 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     const int64_t to_bytes = LayoutBytes(to, shape, dtype);
     MutexLock lock(mutex_);
     for (const LayoutId id : {from.id, to.id}) Get(id);
-    // Dijkstra's algorithm needs no heap for a few layouts: every layout's cost falls until none
-    // does. The source and the target may be two descriptions of one layout, so the target has a
-    // place of its own.
+    // Bellman-Ford: relaxes every converter until no cost falls, which is cheap for a few layouts.
+    // The source and the target may be one layout with two descriptors, so the target has a place
+    // of its own.
     const size_t target = layouts_.size();
     struct Place {
       double cost = -1;  // not reached yet
       size_t before = 0;
     };
     std::vector<Place> places(layouts_.size() + 1);
-    // Layouts between the two count as dense: no author's function is called under the lock.
+    // Layouts between the two count with their dense size, so that no author's function is called
+    // under the lock.
     const auto bytes_at = [&](size_t at) {
       return at == target ? to_bytes : at == from.id ? from_bytes : dense;
     };
@@ -25446,7 +25717,7 @@ OPKIT_INLINE const char* LayoutNamePointer(LayoutId id) {
 }
 OPKIT_INLINE void RemoveLayout(LayoutId id) { LayoutRegistry::Global().Remove(id); }
 OPKIT_INLINE void DeleteLayoutRegistry() { delete &LayoutRegistry::Global(); }
-// The function takes one step of a path.
+// Takes one step of a path, and checks that the converter wrote into the given memory.
 OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
   auto& converter = LayoutRegistry::Global().ConverterOf(from.layout(), to.layout());
   const Layout layout = to.layout();
@@ -25462,7 +25733,7 @@ OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
     Throw(ErrorCode::kOperatorFailed, what(),
           " gave another tensor back; it is to write to the memory of the one that it is given");
 }
-// The tensor after all steps of a path but the last.
+// Returns the tensor after all steps of a path but the last.
 OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
   Tensor last = tensor;
   for (size_t i = 0; i + 1 < path.steps.size(); ++i) {
@@ -26643,6 +26914,17 @@ inline bool HasEffect(const OperatorDef& def) {
   return false;
 }
 
+// Whether the node gives the same whenever it runs, so that it may run again, or not at all where
+// an equal one has run. A rewritten value differs before and after.
+inline bool IsRepeatable(const GraphView& view, int node) {
+  const OperatorDef& def = view.graph().node(node);
+  if (HasEffect(def) || RewritesInputs(def)) return false;
+  for (const auto values : {view.inputs(node), view.outputs(node)})
+    for (const int value : values)
+      if (value >= 0 && view.IsRewritten(value)) return false;
+  return true;
+}
+
 // The node names that control inputs mention.
 inline NameIndex ControlNames(const Graph& graph) {
   NameIndex names;
@@ -26765,12 +27047,12 @@ class SymbolTable {
     const Dim first = a, second = b;
     a = Resolve(std::move(a));
     b = Resolve(std::move(b));
-    if (a == b || b.is_unknown()) return a;
-    if (a.is_unknown()) return b;
-    if (a.is_known() && b.is_known()) {
+    if (a == b) return a;
+    if (!Dim::Compatible(a, b)) {
       why = StrCat("extent ", a, Origin(first), " against ", b, Origin(second));
       return a;
     }
+    if (a.is_unknown() || b.is_unknown()) return *Dim::Merge(a, b);
     if (a.is_known()) std::swap(a, b);
     const size_t number = Index(names_.Add(a.symbol()));
     if (number == bound_.size()) bound_.emplace_back(), where_.emplace_back();
@@ -27068,15 +27350,15 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
 #endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
 // ---- opkit/profile/json_text.hpp
-// Pieces of JSON text, for what is written by the million lines.
+// Appends strings and numbers of JSON to a text, fast enough for files of millions of lines.
 #ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
 #define OPKIT_PROFILE_JSON_TEXT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The length of the UTF-8 sequence that `text` begins with (The Unicode Standard, table 3-7); 0
-// where it begins with none.
+// Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
+// which `text` begins, or 0 if it begins with none.
 inline size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -27096,7 +27378,8 @@ inline size_t Utf8Length(std::string_view text) {
   return 0;
 }
 
-// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte that is none's.
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
+// sequence.
 template <class F>
 void ForEachCharacter(std::string_view text, F f) {
   while (!text.empty()) {
@@ -27106,7 +27389,8 @@ void ForEachCharacter(std::string_view text, F f) {
   }
 }
 
-// In quotes, escaped as RFC 8259 asks; U+FFFD for each byte that is no UTF-8.
+// Appends `text` in quotes, escaped by the rules of RFC 8259, with U+FFFD for each byte that is not
+// UTF-8.
 inline void AppendJsonString(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
@@ -27132,7 +27416,7 @@ void AppendInteger(std::string& out, Integer value) {
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
-// null for a number that JSON does not have: NaN and the infinities.
+// Appends a number, or null for NaN and the infinities, which JSON cannot express.
 inline void AppendNumber(std::string& out, double value) {
   char digits[32];
   if (!__builtin_isfinite(value))
@@ -27141,7 +27425,7 @@ inline void AppendNumber(std::string& out, double value) {
     out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
-// ns as microseconds with three decimals.
+// Appends `ns` as microseconds with three decimals.
 inline void AppendMicroseconds(std::string& out, int64_t ns) {
   const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
   if (ns < 0) out += '-';
@@ -27159,7 +27443,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
 
 // ---- opkit/profile/text_columns.hpp
-// Columns of text, for the tables of profiles.
+// Aligns text in columns, for the tables of profiles and of their comparison.
 #ifndef OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 #define OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
@@ -27172,7 +27456,8 @@ inline std::string Microseconds(double ns) {
   return text;
 }
 
-// Columns as wide as their widest entries; the first `texts` begin on the left.
+// Returns the lines with each column as wide as its widest entry. The first `texts` columns are
+// aligned on the left, the others on the right.
 inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lines, size_t texts) {
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
@@ -27322,6 +27607,8 @@ OPKIT_INLINE std::string ToString(const Explanation& explanation) {
                    " bytes");
   if (explanation.converted_constants > 0)
     text += StrCat("; ", explanation.converted_constants, " constants converted by Compile");
+  if (explanation.recomputed_nodes > 0)
+    text += StrCat("; ", explanation.recomputed_nodes, " nodes computed again");
   return text + "\n";
 }
 
@@ -27335,6 +27622,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
     all.Value("copies", explanation.copies);
     all.Value("copied_bytes", explanation.copied_bytes);
     all.Value("converted_constants", explanation.converted_constants);
+    all.Value("recomputed_nodes", explanation.recomputed_nodes);
   }
   return out;
 }
@@ -27344,9 +27632,9 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
 #endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
 // ---- opkit/engine/schedule/schedule.hpp
-// Schedule: a graph of nodes and edges, made once, in the form that replaying it wants: nodes
-// renumbered into execution order, edges that others imply removed, successors and levels in flat
-// arrays. Replay runs it; the task graph and the executor of operators are both made of the two.
+// Schedule: a graph of nodes and edges, made once, in the form that Replay needs: nodes renumbered
+// into execution order, edges that others imply removed, successors and levels in flat arrays.
+// Replay runs it; the task graph and the executor of operators use both.
 #ifndef OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
@@ -27371,9 +27659,9 @@ struct ScheduleOptions {
   // Adds an early edge from each node to the next in the stable order, so that bodies are called in
   // that order whatever the mode is. Only completions may still overlap.
   bool in_order = false;
-  // The order in which nodes are taken as given, each once; null: by their numbers.
+  // The given order of the nodes, each once; null: by number.
   const std::vector<int>* given = nullptr;
-  // The name of a node in a cycle's message; its number when null.
+  // Returns the name of a node for the message about a cycle; null: the node's number.
   const FunctionRef<std::string(int)>* name = nullptr;
 };
 
@@ -27390,9 +27678,9 @@ class Schedule {
   // Throws kOutOfRange for an edge that names no node, kInvalidArgument with the path for a cycle.
   // Edges given twice count once, the stronger (not early) of the two.
   //
-  // Edges that others imply are removed: all of them in graphs of at most kExactNodes nodes; above,
-  // those with a detour of two edges, looked for among the first kFewPreds predecessors of a node
-  // and of each of these, so that building stays linear.
+  // Edges that others imply are removed: all of them in graphs of at most kExactNodes nodes. In
+  // larger graphs only edges with a detour of two edges are removed. They are looked for among the
+  // first kFewPreds predecessors of a node and of each of these, so that building stays linear.
   Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_count, ScheduleOptions options = {});
   Schedule(int nodes, const std::vector<ScheduleEdge>& edges, ScheduleOptions options = {})
       : Schedule(nodes, edges.data(), static_cast<int64_t>(edges.size()), options) {}
@@ -27410,7 +27698,7 @@ class Schedule {
     return original_of_.empty() ? node : original_of_[detail::Index(node)];
   }
 
-  // The number of edges that a node waits for, those that were removed left out.
+  // Returns the number of edges that a node waits for, without those that were removed.
   int in_degree(int node) const { return in_degree_[detail::Index(node)]; }
   const std::vector<int>& in_degrees() const { return in_degree_; }
 
@@ -27419,7 +27707,7 @@ class Schedule {
   const std::vector<int>& entries() const { return entries_; }
   static int TargetOf(int entry) { return entry & kMaxNodes; }
   static bool IsEarly(int entry) { return (entry & kEarly) != 0; }
-  // Whether the target waits for this edge alone.
+  // True if the target waits for this edge alone.
   static bool IsOnly(int entry) { return entry < 0; }
 
   // Nodes of level l are level_node(level_begin()[l]) .. level_node(level_begin()[l + 1] - 1);
@@ -27429,7 +27717,7 @@ class Schedule {
   int level_node(int position) const {
     return level_order_.empty() ? position : level_order_[detail::Index(position)];
   }
-  // The nodes in level order; empty when they are stored in that order.
+  // Returns the nodes in level order; empty if they are stored in that order.
   const std::vector<int>& level_order() const { return level_order_; }
   int roots() const { return size_ == 0 ? 0 : level_begin_[1]; }
 
@@ -27439,7 +27727,7 @@ class Schedule {
   int64_t edges_kept() const { return static_cast<int64_t>(entries_.size()); }
   bool exactly_reduced() const { return exactly_reduced_; }
   int max_width() const { return max_width_; }
-  // How many levels, and nodes in them, have a width in [2^i, 2^(i+1)).
+  // Return how many levels, and how many nodes in them, have a width in [2^i, 2^(i+1)).
   static constexpr int kWidthClasses = 30;
   int levels_of_width(int i) const { return width_levels_[i]; }
   int nodes_of_width(int i) const { return width_nodes_[i]; }
@@ -27534,10 +27822,11 @@ OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode,
   mode_ = fixed_ ? Choose(ns_per_node) : ReplayMode::kWalk;
 }
 
-// Later trials are short: the caches are warm and the threads are there.
+// True if the mode on trial has had enough runs. Later trials are short: the caches are warm and
+// the threads are there.
 OPKIT_INLINE bool ReplayTuner::EnoughRuns(int64_t ns) const {
   constexpr int kFewRuns = 4, kManyRuns = 100;
-  constexpr int64_t kLongNs = 2'000'000;    // one run of that length says enough
+  constexpr int64_t kLongNs = 2'000'000;    // one run of that length is enough
   constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
   if (decisions_ > 0)
     return runs_ >= 2 || (mode_ != ReplayMode::kWalk && ns > 2 * best_ns(ReplayMode::kWalk));
@@ -27582,8 +27871,8 @@ OPKIT_INLINE ReplayMode ReplayTuner::FastestTried() const {
   return fastest;
 }
 
-// The next trial comes the later, the more the last one has lost: trials take at most a quarter of
-// the time.
+// Settles on a mode. The more the last trial has lost, the later the next one comes: trials take at
+// most a quarter of the time.
 OPKIT_INLINE void ReplayTuner::Settle(ReplayMode mode) {
   constexpr double kLeastRuns = 64, kMostRuns = 1024;
   retry_after_ = static_cast<int>((std::clamp)(4 * LostWalks(), kLeastRuns, kMostRuns));
@@ -27684,7 +27973,7 @@ class SubexpressionMerger {
     MergeConstants();
     Candidates known;
     for (const int node : view_.order()) {
-      if (!IsPure(node)) continue;
+      if (IsWaitedFor(graph.node(node), control_) || !IsRepeatable(view_, node)) continue;
       const int first =
           known.FindOrAdd(Key(node), node, [&](int other) { return IsSame(other, node); });
       if (first != node) Merge(first, node);
@@ -27754,15 +28043,6 @@ class SubexpressionMerger {
                       Index((std::min)(tensor.nbytes(), int64_t{256})));
   }
 
-  // A rewritten value differs before and after, so one node cannot stand for both.
-  bool IsPure(int node) const {
-    const OperatorDef& def = graph_.node(node);
-    if (IsWaitedFor(def, control_) || HasEffect(def) || RewritesInputs(def)) return false;
-    for (const auto values : {view_.inputs(node), view_.outputs(node)})
-      for (const int value : values)
-        if (value >= 0 && view_.IsRewritten(value)) return false;
-    return true;
-  }
   std::string Key(int node) const {
     std::string key = graph_.node(node).type();
     for (const int value : view_.inputs(node))
@@ -28587,6 +28867,7 @@ namespace detail {
 struct ArenaPlan {
   Device device;
   std::vector<RunValue> values;
+  std::vector<uint8_t> bounded;  // by value: its bytes are the most that a run may need
   std::vector<InPlaceOption> inplace;
   MemoryLifetimes lifetimes;
   MemoryPlan plan;
@@ -28622,7 +28903,8 @@ class PlannedMemory {
   };
 
   // The specialization has its schedule and its bodies before PlanArenas is called.
-  explicit PlannedMemory(const Specialization& plan) : plan_(plan) {}
+  PlannedMemory(const Specialization& plan, const MemoryPlanOptions& options)
+      : plan_(plan), most_bound_bytes_(options.most_bound_bytes) {}
   // The graph around all bodies plans for itself and for them. Errors: kOutOfMemory, with the
   // values that are live together, where a capacity is too small; as PlanMemory.
   void PlanArenas(const Options& options);
@@ -28630,8 +28912,8 @@ class PlannedMemory {
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
   const RunOrder& run_order() const { return run_order_; }
   const MemorySummary& summary() const { return summary_; }
-  // Whether the value lies in an arena: a node makes it, its size is known, and runs do not return
-  // it.
+  // Whether the value lies in an arena: a node makes it, its size or a bound of that is known, and
+  // runs do not return it.
   bool IsPlanned(int value) const;
   // Whether an output of the graph lies in a donated input.
   bool IsDonated(int output) const;
@@ -28654,6 +28936,7 @@ class PlannedMemory {
   void OrderSteps(bool walked);
   void OrderBodies(int step, RunOrder& order) const;
   void AddArenas(std::vector<ArenaPlan>& arenas) const;
+  void TryArenas(const Options& options);
   void PlanArena(ArenaPlan& arena, const Options& options);
   void FindLifetimesOf(ArenaPlan& arena, int& planned_values) const;
   void Describe(ArenaPlan& arena, int carrier_end, int& planned_values) const;
@@ -28662,6 +28945,7 @@ class PlannedMemory {
   void AllowInPlace(ArenaPlan& arena) const;
   void AllowInPlace(ArenaPlan& arena, int node, int input, int output) const;
   bool MayShare(int node, int input, int output) const;
+  bool HaveSameElements(int node, int input, int output) const;
   void FindDonatedOutputs(ArenaPlan& arena);
   void PlaceDonated(ArenaPlan& arena) const;
   void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const;
@@ -28673,12 +28957,16 @@ class PlannedMemory {
   int BufferOf(const ArenaPlan& arena, int value) const {
     return arena.lifetimes.buffer_of[NumberOf(value)];
   }
-  // Whether a node makes the value and its bytes are known before a run.
+  // Whether a node makes the value and its bytes are known before a run; the most of them.
   bool HasKnownSize(int value) const;
+  bool HasBoundedSize(int value) const;
+  // Leaves the values of bounded size to the runs, those of bodies too.
+  void LeaveBounded();
   int64_t Scratch(int node) const;
   size_t first_body_value() const;
 
   const Specialization& plan_;
+  int64_t most_bound_bytes_;                  // negative: bounds are not used
   std::vector<int> donated_;                  // inputs whose memory is the plan's
   std::vector<int> donated_outputs_;          // that lie in it
   std::vector<size_t> value_numbers_;         // by value
@@ -28755,7 +29043,8 @@ class Specialization final : public RefCounted {
       : plan_view_(view),
         inputs_(std::move(input_infos)),
         plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_, options.selection) {
+        selector_(plan_view_, plan_types_, options.selection),
+        memory_(*this, options.memory) {
     SelectKernels(options, around);
     PlanBodies(options);
     SetSchedule(options);
@@ -28809,10 +29098,10 @@ class Specialization final : public RefCounted {
     MutexLock lock(mode_mutex_);
     mode_ = std::move(mode);
   }
-  // Bytes of a value of view() whose shape is known.
+  // Bytes of a value of view() whose shape is known, or the most that its bound lets it have.
   int64_t BytesOf(int value) const {
     const TensorInfo& info = types()[value];
-    return LayoutBytes(info.layout, info.shape.ToShape(), info.dtype);
+    return LayoutBytes(info.layout, *info.shape.Most(), info.dtype);
   }
   // Whether some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
@@ -29078,7 +29367,7 @@ class Specialization final : public RefCounted {
   std::vector<std::unique_ptr<PlannedBody>> bodies_;  // by node
   std::vector<int> outer_;                            // by value; see OuterOf
   std::vector<char> rewritten_;                       // by value
-  PlannedMemory memory_{*this};
+  PlannedMemory memory_;
   mutable Mutex mode_mutex_;
   std::string mode_ = "no executor has been made yet";
   std::unique_ptr<BoundNodes> spare_;
@@ -29174,13 +29463,28 @@ class ShapeCache {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A graph with its view.
+struct ViewedGraph {
+  explicit ViewedGraph(Graph of) : graph(std::move(of)), view(graph) {}
+  ViewedGraph(const ViewedGraph&) = delete;
+  ViewedGraph& operator=(const ViewedGraph&) = delete;
+
+  Graph graph;
+  const GraphView view;
+};
+
 class PlanState final : public RefCounted {
  public:
+  // What MemoryPlanOptions::recompute has done; as of MemorySummary.
+  struct Recomputed {
+    int nodes = 0;
+    double share = 0;
+  };
+
   PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences)
       : options_(options),
         preferences_(std::move(preferences)),
-        graph_(std::move(graph)),
-        view_(graph_),
+        graph_(std::make_unique<ViewedGraph>(std::move(graph))),
         specializations_(options.max_shapes) {
     if (options.threads < 0 || options.max_shapes < 1)
       Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
@@ -29190,7 +29494,7 @@ class PlanState final : public RefCounted {
     if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
     FindDonated();
-    for (const auto& input : graph_.inputs()) {
+    for (const auto& input : this->graph().inputs()) {
       inputs_.push_back(input.info);
       inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
     }
@@ -29201,8 +29505,8 @@ class PlanState final : public RefCounted {
   const RefCounted& preferences() const { return *preferences_; }
   // The inputs whose memory is the plan's during a run.
   const std::vector<int>& donated() const { return donated_; }
-  const Graph& graph() const { return graph_; }
-  const GraphView& view() const { return view_; }
+  const Graph& graph() const { return graph_->graph; }
+  const GraphView& view() const { return graph_->view; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
   // The types that the graph declares for its inputs, and whether these tell the dtype and shape of
   // each.
@@ -29230,24 +29534,39 @@ class PlanState final : public RefCounted {
   }
   // One that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
-    const PreferenceScope scope(*preferences_);
-    return MakeIntrusive<Specialization>(
-        view_, std::move(inputs),
-        Specialization::Options{IsWalked(),
-                                options_.deterministic,
-                                options_.memory,
-                                options_.verify_memory,
-                                &converted_constants_,
-                                {options_.strict_backends,
-                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                 &options_.devices, options_.objective},
-                                donated_});
+    return MakeOf(view(), std::move(inputs), options_.memory);
+  }
+  // One of a graph that has the same inputs, for the shapes that it declares; its memory may be of
+  // any size, and is planned as well as the capacity needs.
+  OPKIT_COLD IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const {
+    MemoryPlanOptions memory = options_.memory;
+    memory.enough_bytes = (std::max)(memory.enough_bytes, memory.capacity_bytes);
+    memory.capacity_bytes = 0;
+    return MakeOf(view, inputs_, memory);
+  }
+  // Has the plan run another graph, which has the same inputs and outputs; before anything runs.
+  void UseGraph(std::unique_ptr<ViewedGraph> graph, Recomputed recomputed) {
+    graph_ = std::move(graph);
+    recomputed_ = recomputed;
+  }
+  // The specialization is one of the plan's graph.
+  void Keep(IntrusivePtr<Specialization> specialization) {
+    MutexLock lock(mutex_);
+    specializations_.Add(std::move(specialization));
+  }
+  // Before the specialization that it is for is made.
+  void SetSelection(Selection selection) { options_.selection = std::move(selection); }
+  const Recomputed& recomputed() const { return recomputed_; }
+  // Whether steps run one after the other in their order.
+  bool IsWalked() const {
+    return options_.deterministic || options_.mode == ReplayMode::kWalk ||
+           (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
   }
   // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
   // inputs are.
   OPKIT_COLD void CheckForAnyShapes() {
-    types_for_any_.emplace(InferGraph(view_));
-    for (const OperatorDef& def : graph_.nodes()) {
+    types_for_any_.emplace(InferGraph(view()));
+    for (const OperatorDef& def : graph().nodes()) {
       if (options_.strict_backends) CheckBackends(def);
       if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
@@ -29261,13 +29580,15 @@ class PlanState final : public RefCounted {
     explanation_ = g_explain_converted(*latest);  // which asks kernels, which may read constants
     for (const std::string& name : names) {
       latest->ReleaseConstant(name);
-      graph_.ReleaseConstant(name);
+      graph_->graph.ReleaseConstant(name);
     }
     converted_constants_.Clear();
   }
   Explanation Explain() const {
     const PreferenceScope scope(*preferences_);
-    return explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
+    Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
+    explanation.recomputed_nodes = recomputed_.nodes;
+    return explanation;
   }
   // What is known of the values whatever the shapes of the inputs are; null where these are known.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
@@ -29297,31 +29618,42 @@ class PlanState final : public RefCounted {
   }
   OPKIT_COLD void FindDonated() {
     std::vector<std::string> names;
-    for (const GraphInput& input : graph_.inputs()) names.push_back(input.name);
+    for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
     for (const std::string& name : options_.donated_inputs) {
-      const int value = view_.FindValue(name);
-      if (value < 0 || !view_.IsInput(value))
+      const int value = view().FindValue(name);
+      if (value < 0 || !view().IsInput(value))
         Throw(ErrorCode::kNotFound, "PlanOptions::donated_inputs names '", name,
               "', which is no input of the graph", SuggestName(name, names));
-      const char* const why = view_.IsRewritten(value) ? "rewritten by a node of the graph"
-                              : view_.IsOutput(value)  ? "an output of the graph too"
-                                                       : nullptr;
+      const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
+                              : view().IsOutput(value)  ? "an output of the graph too"
+                                                        : nullptr;
       if (why)
         Throw(ErrorCode::kInvalidArgument, "PlanOptions::donated_inputs names '", name,
               "', which is ", why, ", so that its caller reads it after a run");
       donated_.push_back(value);
     }
   }
-  // Whether steps run one after the other in their order.
-  bool IsWalked() const {
-    return options_.deterministic || options_.mode == ReplayMode::kWalk ||
-           (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
+  OPKIT_COLD IntrusivePtr<Specialization> MakeOf(const GraphView& view,
+                                                 std::vector<TensorInfo> inputs,
+                                                 const MemoryPlanOptions& memory) const {
+    const PreferenceScope scope(*preferences_);
+    return MakeIntrusive<Specialization>(
+        view, std::move(inputs),
+        Specialization::Options{IsWalked(),
+                                options_.deterministic,
+                                memory,
+                                options_.verify_memory,
+                                &converted_constants_,
+                                {options_.strict_backends,
+                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
+                                 &options_.devices, options_.objective},
+                                donated_});
   }
 
   PlanOptions options_;
   const IntrusivePtr<RefCounted> preferences_;
-  Graph graph_;
-  const GraphView view_;
+  std::unique_ptr<ViewedGraph> graph_;
+  Recomputed recomputed_;
   std::vector<TensorInfo> inputs_;
   std::vector<int> donated_;
   bool inputs_known_ = true;
@@ -29337,6 +29669,115 @@ class PlanState final : public RefCounted {
 }  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
+
+// ---- opkit/graph/memory/recompute.hpp
+// Recompute: which values of a run are computed again before a late reader, instead of kept, so
+// that fewer bytes are live at once. Plain numbers: it knows no graph, and
+// plan/recomputed_graph.hpp makes them of a plan that needs more memory than it may have.
+#ifndef OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
+#define OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Steps that run one after the other, and the values between them. A value that no step makes is
+// there when the run starts, and takes nothing.
+struct RecomputeProblem {
+  struct Step {
+    std::vector<int> inputs, outputs;  // values, each once
+    // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] where that dies here.
+    std::vector<std::pair<int, int>> in_place = {};
+    double cost = 1;  // of running it once more
+    int64_t scratch_bytes = 0;
+    bool repeatable = true;  // it may run again, and later than here
+  };
+  std::vector<Step> steps;
+  std::vector<int64_t> bytes;  // of each value; 0 for what lies elsewhere
+  std::vector<uint8_t> kept;   // of each value: read after the run
+};
+
+struct RecomputedRun {
+  struct Step {
+    int step = 0;             // of the problem
+    std::vector<int> makers;  // of each input: the place in `steps` of what makes it; -1: none does
+    bool again = false;       // it has run before
+    bool moved = false;       // it stands at another place than it was given
+  };
+  std::vector<Step> steps;
+  int64_t peak_bytes = 0;   // the most that are live at once
+  int64_t given_bytes = 0;  // the same of the problem
+  int64_t least_bytes = 0;  // the most that one step touches: no run needs less
+  double added_cost = 0;    // of the steps that run again
+  double given_cost = 0;    // of all steps, once each
+};
+
+// A run of the problem's steps in which at most `bytes` are live at once or, where none is found,
+// as few as were. Greedy rematerialization: while more are live, that step is run again, or later,
+// which takes most of the excess away, summed over all places of the run, for its cost; before it,
+// the steps whose values it reads and that are gone by then. At the end steps are dropped that need
+// not run again after all. XLA's HloRematerialization and Kusumoto et al. (2019) choose by such a
+// ratio; that segments of a chain are run again as a whole where their first reader comes is of
+// Chen et al. (2016, "Training Deep Nets with Sublinear Memory Cost").
+//
+// Takes time by the square of the steps. Errors (kInvalidArgument) name the step or the value: a
+// value out of range, made twice or made after it is read; an in-place pair out of range; negative
+// bytes or costs.
+RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
+
+// ---- opkit/graph/plan/recomputed_graph.hpp
+// FitByRecomputation: a plan whose memory fits its capacity since values are computed again
+// (MemoryPlanOptions::recompute). Compile calls it after the passes, in place of specializing the
+// graph as it is.
+#ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
+#define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class PlanState;
+
+// The steps of a specialization as Recompute takes them. A step is the nodes that one kernel
+// computes; converters are left out, since they follow the nodes that they stand between.
+class RecomputedGraph {
+ public:
+  struct Rewritten {
+    Graph graph;
+    // The names in a selection of each node that runs again: of its original, and of itself.
+    std::vector<std::pair<std::string, std::string>> again;
+  };
+
+  // The problem's bytes are those of the values in the memory of this device.
+  RecomputedGraph(const Specialization& found, Device memory);
+
+  const RecomputeProblem& problem() const { return problem_; }
+  // The plan's graph with its nodes in the order of the run. Unless nodes are walked in that order,
+  // one that is moved waits for the one that stands before it, so that no thread makes its value
+  // early.
+  Rewritten Rewrite(const RecomputedRun& run, bool walked) const;
+
+ private:
+  class Writer;
+
+  void AddStep(int node, Device memory, const NameIndex& waited_for);
+  double CostOf(int node) const;
+
+  const Specialization& found_;
+  const GraphView& view_;                // of the plan's graph
+  std::vector<std::vector<int>> parts_;  // by step: nodes of the plan's graph
+  RecomputeProblem problem_;             // its values are those of the plan's graph
+};
+
+// Specializes the plan for the shapes of its graph, with nodes computed again where it does not fit
+// otherwise. Errors: as PlanState::Specialize.
+void FitByRecomputation(PlanState& state);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 
 // ---- opkit/graph/impl/plan.ipp
 // Compile, and a plan's answers about itself.
@@ -29402,7 +29843,13 @@ OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Special
   const MemorySummary& memory = found->memory().summary();
   out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
                 " values (at least ", memory.lower_bound_bytes, ", one by one ", memory.naive_bytes,
-                StrCat("), ", memory.inplace_values, " in place\n"));
+                StrCat("), ", memory.inplace_values, " in place"));
+  if (const PlanState::Recomputed& again = state.recomputed(); again.nodes > 0)
+    out += StrCat(", ", again.nodes, " nodes computed again for ",
+                  static_cast<int>(100 * again.share + 0.5), " % more work");
+  if (memory.bounded_values > 0)
+    out += StrCat(", ", memory.bounded_values, " by a bound of what a run decides");
+  out += "\n";
   DescribeSteps(*found, "  ", out);
   return out;
 }
@@ -29417,7 +29864,12 @@ OPKIT_INLINE const Graph& Plan::graph() const { return state_->graph(); }
 OPKIT_INLINE const GraphView& Plan::view() const { return state_->view(); }
 OPKIT_INLINE int Plan::threads() const { return state_->pool().threads(); }
 OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->Latest()); }
-OPKIT_INLINE MemorySummary Plan::memory() const { return state_->GetLatest()->memory().summary(); }
+OPKIT_INLINE MemorySummary Plan::memory() const {
+  MemorySummary memory = state_->GetLatest()->memory().summary();
+  memory.recomputed_nodes = state_->recomputed().nodes;
+  memory.recomputed_share = state_->recomputed().share;
+  return memory;
+}
 OPKIT_INLINE GraphTypes Plan::types() const {
   const auto latest = state_->Latest();
   if (!latest) return *state_->types_for_any();
@@ -29532,14 +29984,15 @@ OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& optio
         "' is registered; REGISTER_PARTITIONER registers one");
 }
 
-// Throws for the first input that another shape or dtype may be given for.
-OPKIT_COLD inline void CheckInputsKnown(const Graph& graph) {
+// Throws for the first input that another shape or dtype may be given for. `option` says which one
+// needs to know, and why.
+OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view option,
+                                        std::string_view why) {
   for (const auto& [name, info] : graph.inputs())
     if (info.dtype == DType::kUndefined || !info.shape.is_known())
-      Throw(ErrorCode::kInvalidArgument,
-            "PlanOptions::release_constants needs the dtype and the shape of every input, since "
-            "another shape may need what is dropped; '",
-            name, "' is ", ToString(info));
+      Throw(ErrorCode::kInvalidArgument, option,
+            " needs the dtype and the shape of every input, since another shape may need ", why,
+            "; '", StrCat(name, "' is ", ToString(info)));
 }
 
 // The graph that the plan runs.
@@ -29559,7 +30012,14 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
-  if (options.release_constants) detail::CheckInputsKnown(graph);
+  if (options.release_constants)
+    detail::CheckInputsKnown(graph, "PlanOptions::release_constants", "what is dropped");
+  if (options.memory.recompute) {
+    if (options.memory.capacity_bytes == 0)
+      Throw(ErrorCode::kInvalidArgument,
+            "MemoryPlanOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
+    detail::CheckInputsKnown(graph, "MemoryPlanOptions::recompute", "other nodes to run again");
+  }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
   const detail::PreferenceScope preferring(*preferences);
   auto state = detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options),
@@ -29569,7 +30029,10 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
           "to return");
   if (state->inputs_known()) {
-    state->Specialize(state->inputs(), nullptr);
+    if (options.memory.recompute)
+      detail::FitByRecomputation(*state);
+    else
+      state->Specialize(state->inputs(), nullptr);
     if (options.release_constants) state->ReleaseConstants();
   } else {
     state->CheckForAnyShapes();
@@ -29582,9 +30045,9 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
 #endif  // OPKIT_GRAPH_IMPL_PLAN_IPP_
 
 // ---- opkit/engine/schedule/replay_core.hpp
-// ReplayCore: the part of a Replay that does not depend on its body. Here is the path of a node:
-// counters, ready nodes, whether to stop. How a run begins and ends, and how threads take part in
-// it and hand work to each other, is in impl/replay_core.ipp.
+// ReplayCore: the part of a Replay that does not depend on its body. This header holds the path of
+// a node: counters, ready nodes, the test whether to stop. How a run begins and ends, and how
+// threads take part in it and give work to each other, is in impl/replay_core.ipp.
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
@@ -29617,6 +30080,7 @@ class ReplayCore : public RefCounted {
   // Runs the nodes at [begin, end) of the stored order or, with `by_level`, of the level order.
   using RangeFunction = void (*)(ReplayCore& core, int begin, int end, bool by_level);
 
+  // A Replay's body behind functions, so that this class is no template.
   struct Body {
     void* object;
     NodesFunction run_nodes;
@@ -29640,12 +30104,13 @@ class ReplayCore : public RefCounted {
   // Completes a node that its body has left pending.
   virtual void Complete(int node, std::exception_ptr error) = 0;
   virtual void Fail(std::exception_ptr error) = 0;
-  // Returns when no thread is inside and nothing is queued: with the caller's promise that no
-  // Complete comes any more, nothing refers to the schedule and the body from then on.
+  // Returns when no thread is inside and nothing is queued. If the caller promises that no Complete
+  // is to come, nothing uses the schedule and the body from then on.
   virtual void WaitUntilQuiet() = 0;
 
-  // Relaxed: no other data is read because of this value. A thread that gives a run up and then
-  // needs to know that no body runs takes the mutex, as every thread does before its first node.
+  // True if no body is to be called any more. Relaxed: no other data is read because of this value.
+  // A thread that must know that no body runs after it has given a run up takes the mutex; every
+  // thread takes it before its first node.
   bool stopped() {
     const Watch watch = watch_.load(std::memory_order_relaxed);
     if (watch == Watch::kNothing) [[likely]]
@@ -29653,21 +30118,22 @@ class ReplayCore : public RefCounted {
     return MustStop(watch);
   }
 
-  // Whether other threads could run ready nodes of this one. Relaxed: a hint, which is checked
+  // True if other threads could run ready nodes of this thread. Relaxed: a hint, which is checked
   // under the mutex.
   bool WorkIsWanted() const { return wanted_.load(std::memory_order_relaxed) != kNobody; }
-  // Gives the older half of the worker's ready nodes to other threads, or all of them when they are
+  // Gives the older half of the worker's ready nodes to other threads, or all of them if nodes are
   // long, but never its only node.
   virtual void HandOver(ReplayWorker& worker, bool has_next) = 0;
 
-  // Counts off an edge of its target; true when it was the last one. Release: the thread that
-  // releases the target last, and acquires, sees what the node wrote; an only edge needs neither,
-  // its target runs on this thread or is handed over under the mutex.
+  // Counts an edge of its target as done; returns true if it was the last one. Acquire-release: the
+  // thread that releases the target last sees what all predecessors wrote. An only edge needs no
+  // counter: its target runs on this thread or is handed over under the mutex.
   bool Release(int entry) {
     if (Schedule::IsOnly(entry)) return true;
     std::atomic_ref<int> counter(counters_[Index(Schedule::TargetOf(entry))]);
     return counter.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
+  // Returns the link of a node in a ReadyChain.
   int& Next(int node) { return counters_[Index(node)]; }
   void Push(ReadyChain& chain, int node) {
     Next(node) = std::exchange(chain.head, node);
@@ -29719,7 +30185,7 @@ class ReplayCore : public RefCounted {
 // ---- opkit/engine/schedule/replay.hpp
 // Replay: runs a Schedule, many times, on a thread pool: `body(node)` for each node after those
 // that it depends on. The body is a template argument, so a node costs what its body costs and a
-// few ns; a run allocates nothing. The frozen task graph and the executor are made of it.
+// few ns; a run allocates nothing. The frozen task graph and the executor use it.
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
@@ -29734,14 +30200,14 @@ struct ReplayOptions {
   ReplayMode mode = ReplayMode::kAuto;
   // How long a body takes, for the choice of the mode; measured in the first runs when 0.
   double ns_per_node = 0;
-  // Whether a body that returns NodeState may return kPending for this schedule.
+  // True if a body that returns NodeState may return kPending for this schedule.
   bool may_pend = true;
 };
 
 namespace detail {
 
-// What one thread calls for its nodes: a callable that the body makes for it, where it has
-// OnThread(). Otherwise a body that can be copied is copied to the stack: its members stay in
+// Returns the callable that one thread calls for its nodes: the result of body.OnThread(), if the
+// body has that. Otherwise a trivially copyable body is copied to the stack: its members stay in
 // registers, since the compiler knows that nodes do not change them.
 template <class Body>
 decltype(auto) BodyOnThread(Body& body) {
@@ -29765,19 +30231,19 @@ concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
 //   Replay replay(schedule, [&](int node) { work[schedule.original_of(node)](); });
 //   replay.Run();  // as often as you like
 //
-// The body is called with the node's number in the schedule, once for each node, on the calling
-// thread and on workers of the pool, under the caller's invocation; where it has `OnThread()`, what
-// that returns is called instead, made for each thread's part in a run. Where it has `Poll()` and
-// no node is left to run, the thread that called Run calls it while it returns true, before it
-// sleeps for the pending nodes: it may Complete them. Nodes see the writes of those that they
-// depend on. Schedule and pool must outlive the replay.
+// The body is called once for each node, with the node's number in the schedule. Calls run on the
+// calling thread and on workers of the pool, under the caller's invocation. If the body has
+// `OnThread()`, the result of that is called instead, made for each thread's part in a run. If the
+// body has `Poll()`, the thread that called Run calls that when no node is left to run, while it
+// returns true, before it sleeps for the pending nodes. Poll may Complete them. Nodes see the
+// writes of those that they depend on. Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
 // be called from any thread during a run, from the body too. A forked child makes its own replays.
 //
 // Errors. The first exception that a body throws or Complete is given is kept; no body is called
-// from then on, pending nodes are waited for, and Run rethrows it (RunAsync hands it on). A run
-// that is cancelled or passes its deadline is given up: no body is called from then on, and it
+// from then on, pending nodes are waited for, and Run rethrows it (RunAsync passes it to `done`). A
+// run that is cancelled or passes its deadline is given up: no body is called from then on, and it
 // ends, with kCancelled or kDeadlineExceeded, as soon as no body is running. Bodies are never
 // killed. Nodes still pending then must still be completed before the next run (else that throws
 // kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
@@ -29807,9 +30273,9 @@ class Replay {
   // Waits for an asynchronous run; Cancel it first if its pending nodes may never complete.
   ~Replay() { core_->WaitUntilQuiet(); }
 
-  // Runs all nodes; this thread takes part. The deadline is looked at before each node, which costs
-  // 20 to 30 ns. Where nodes may pend and a deadline is set, a thread from outside the pool that
-  // runs out of nodes sleeps for the rest of the run instead of helping.
+  // Runs all nodes; this thread takes part. The deadline is checked before each node, which costs
+  // 20 to 30 ns. If nodes may pend and a deadline is set, a thread from outside the pool stops
+  // helping when it runs out of nodes: it sleeps for the rest of the run.
   void Run(Timeout timeout = {}) {
     const bool timed = tuner_.NextIsTimed();
     const int64_t start = timed ? detail::MonotonicNs() : 0;
@@ -29817,17 +30283,17 @@ class Replay {
     if (timed) tuner_.Record(detail::MonotonicNs() - start);
   }
 
-  // Starts a run and returns at once; `done` is called with its error (null for none) by the thread
-  // that ended it, after which the replay may be run again or destroyed, by `done` too. `done` must
-  // not throw; if it captures at most 48 bytes nothing is allocated. There is no deadline, which no
-  // thread would watch; use Cancel.
+  // Starts a run and returns at once; The thread that ends the run calls `done` with the run's
+  // error (null for none). From then on the replay may be run again or destroyed, by `done` too.
+  // `done` must not throw; if it captures at most 48 bytes nothing is allocated. There is no
+  // deadline, because no thread would watch it; use Cancel.
   void RunAsync(DoneFunction done) {
     core_->RunAsync(tuner_.mode(), tuner_.ns_per_node(), std::move(done));
   }
 
-  // To be called once for each node whose body has returned, or will return, kPending. Does not run
-  // other bodies, which run on the pool's threads or in Run, unless the system refused the pool all
-  // of its threads.
+  // Completes a node; to be called once for each node whose body has returned, or will return,
+  // kPending. Does not run other bodies, which run on the pool's threads or in Run, unless the
+  // system refused the pool all of its threads.
   void Complete(int node, std::exception_ptr error = nullptr) {
     static_assert(kMayPend, "Replay::Complete: the body must return NodeState");
     core_->Complete(node, std::move(error));
@@ -29839,25 +30305,26 @@ class Replay {
   // Gives up the run in progress, if there is one.
   void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
 
-  // Whether the run in progress has failed or was given up, for a body that takes long: it costs as
-  // much as it does before a node.
+  // True if the run in progress has failed or was given up, for a body that takes long. Costs as
+  // much as the check before a node.
   bool stopped() { return core_->stopped(); }
 
-  // After a run that was given up, once its pending nodes have been completed: returns when the
-  // rest of the graph has been passed over, so that the next run may begin.
+  // To be called after a run that was given up, once its pending nodes have been completed. Returns
+  // when the rest of the graph has been skipped, so that the next run may begin.
   void Drain() { core_->WaitUntilQuiet(); }
 
-  // The number of nodes that are pending now.
+  // Returns the number of nodes that are pending now.
   int pending() const { return core_->pending(); }
   int threads() const { return core_->threads(); }
   const Schedule& schedule() const { return core_->schedule; }
   Body& body() { return body_; }
 
-  // The mode of the next run, whether that is more than a trial, and how many trials have ended.
+  // Return the mode of the next run, whether that mode is settled (not a trial), and how many
+  // trials have ended.
   ReplayMode mode() const { return tuner_.mode(); }
   bool settled() const { return tuner_.settled(); }
   int decisions() const { return tuner_.decisions(); }
-  // A sentence that names the mode and the reason for it. Not to be called during a run.
+  // Returns a sentence that names the mode and the reason for it. Must not be called during a run.
   std::string ExplainMode() const { return tuner_.Explain(); }
 
  private:
@@ -29874,7 +30341,7 @@ class Replay {
       return nullptr;
   }
 
-  // Calls the body where nodes may not pend.
+  // Calls the body of a node that may not pend.
   static void CallDone(auto& body, int node) {
     if constexpr (kMayPend) {
       [[maybe_unused]] const NodeState state = body(node);
@@ -29899,7 +30366,7 @@ class Replay {
     }
   }
 
-  // True when the node is pending.
+  // Runs a node; returns true if it is pending.
   static bool RunNode(Core& core, auto& body, int node) {
     if (core.stopped()) return false;
     try {
@@ -30348,8 +30815,13 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (!place.blob->IsType<Tensor>()) return;
     const Tensor& made = place.blob->Get<Tensor>();
     const InferenceCache::Output& inferred = inferred_[Index(place.inferred)];
-    if (!inferred.Allows(made) && made.initialized()) [[unlikely]]
-      ThrowContradicts(step.op->def(), place.blob->name(), made, inferred.info());
+    const bool allowed = inferred.Allows(made) && (inferred.known || IsWithinBound(place, made));
+    if (!allowed && made.initialized()) [[unlikely]]
+      ThrowContradicts(step.op->def(), place.blob->name(), made,
+                       inferred.known ? inferred.info() : specialization_->types()[place.value]);
+  }
+  bool IsWithinBound(const Place& place, const Tensor& made) const {
+    return specialization_->types()[place.value].shape.Allows(made.shape());
   }
   bool IsInPlace(const Place& place) const {
     const Blob& blob = *place.blob;
@@ -30381,20 +30853,44 @@ class BoundPlan final : public RefCounted, public BodyRunner {
             "' a view of an input while its device still works; declare the pair in place, or "
             "copy");
     }
+    const bool is_standard = tensor.layout().is_standard();
+    bool is_kept = false;
     Tensor moved;
     const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
-    if (place.storage && bytes <= specialization_->BytesOf(place.value))
+    if (place.storage && bytes <= RoomOf(place))
       moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
                                  tensor.layout(), place.offset, bytes);
     else if (!in_arena && !shared)
       return;
-    if (tensor.layout().is_standard()) {
+    else if ((is_kept = is_standard && !view_.IsOutput(place.value)))
+      moved = TakeMoved(place);
+    if (is_standard) {
       moved.CopyFrom(tensor);
+      if (is_kept) KeepMoved(place, moved);
     } else {
       if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
       ConvertLayoutTo(tensor, moved);
     }
     tensor = std::move(moved);
+  }
+  // The tensor that MoveOut has put the value in, in the last run, unless something else holds it.
+  Tensor TakeMoved(const Place& place) {
+    MutexLock lock(moved_mutex_);
+    for (auto& [value, kept] : moved_)
+      if (value == place.value && kept.storage().use_count() == 1) return std::move(kept);
+    return {};
+  }
+  void KeepMoved(const Place& place, const Tensor& moved) {
+    MutexLock lock(moved_mutex_);
+    std::erase_if(moved_, [&](const auto& kept) { return kept.first == place.value; });
+    moved_.emplace_back(place.value, moved);
+  }
+  // The bytes that are planned for the value, in the plan of the graph around where this is a body.
+  int64_t RoomOf(const Place& place) const {
+    const size_t value = specialization_->memory().NumberOf(place.value);
+    for (const ArenaPlan& arena : root_->specialization_->memory().arenas())
+      if (arena.OffsetOf(value) >= 0) return arena.values[value].bytes;
+    return 0;
   }
   bool SharesInput(const Step& step, const Place& place) const {
     const Blob& made = *place.blob;
@@ -30552,7 +31048,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
     const TensorInfo& info = specialization_->types()[place.value];
     *place.blob->GetMutable<Tensor>() =
-        info.layout.is_standard() ? Tensor(storage, place.offset, info.shape.ToShape(), info.dtype)
+        info.layout.is_standard() ? Tensor(storage, place.offset, *info.shape.Most(), info.dtype)
                                   : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype,
                                                        info.layout, place.offset, bytes);
   }
@@ -30623,6 +31119,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
+  Mutex moved_mutex_;
+  std::vector<std::pair<int, Tensor>> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
   std::vector<int> passed_, told_;  // of the steps on devices, those with and without Step::passed
@@ -31173,9 +31671,7 @@ class Executor::Impl {
       if (output.is_bound() && !output.lent) [[unlikely]] {
         over_inputs = true;
       } else if (output.is_bound()) {
-        if (tensor->raw_data() != output.bound.raw_data() ||
-            tensor->dtype() != output.bound.dtype() || tensor->shape() != output.bound.shape())
-            [[unlikely]]
+        if (!IsWhereBound(output, *tensor)) [[unlikely]]
           CopyToBound(output, *tensor);
       } else if (!output.donated && tensor->storage().use_count() > 1) [[unlikely]] {
         *tensor = Detached(*tensor);  // a view of an input, a constant or another output
@@ -31193,8 +31689,7 @@ class Executor::Impl {
       return false;
     };
     const auto is_there = [](const Output& output, const Tensor& made) {
-      return output.is_bound() && made.raw_data() == output.bound.raw_data() &&
-             made.dtype() == output.bound.dtype() && made.shape() == output.bound.shape();
+      return output.is_bound() && IsWhereBound(output, made);
     };
     for (Output& output : bindings_.outputs()) {
       Tensor* const made = Made(output);
@@ -31207,7 +31702,13 @@ class Executor::Impl {
           made && output.is_bound() && !output.lent && !is_there(output, *made))
         CopyToBound(output, *made);
   }
+  // The elements lie in the bound tensor, in its order: a view with strides has another.
+  static bool IsWhereBound(const Output& output, const Tensor& tensor) {
+    return tensor.raw_data() == output.bound.raw_data() && tensor.dtype() == output.bound.dtype() &&
+           tensor.shape() == output.bound.shape() && tensor.is_dense();
+  }
   OPKIT_COLD void CopyToBound(const Output& output, Tensor& tensor) const {
+    if (tensor.SharesMemoryWith(output.bound)) tensor = Detached(tensor);
     CopyBack(tensor, output.bound, "output", bindings_.name(output), "' came out as ",
              ", but the tensor bound to it is ");
     if (output.lent) tensor = output.bound;
@@ -31292,7 +31793,7 @@ OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMo
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Elements of one size, in tiles that fit the first cache.
+// Transposes elements of one size, in tiles that fit the first-level cache.
 template <class Element>
 void TransposeElements(const Element* from, Element* to, int64_t rows, int64_t columns) {
   constexpr int64_t kTile = 32;
@@ -31328,9 +31829,17 @@ void MoveChannels(const Tensor& from, Tensor& to) {
         TransposeElements(static_cast<const uint32_t*>(in), static_cast<uint32_t*>(out), rows,
                           columns);
         break;
-      default:
+      case 8:
         TransposeElements(static_cast<const uint64_t*>(in), static_cast<uint64_t*>(out), rows,
                           columns);
+        break;
+      default: {  // complex128
+        struct Element {
+          uint64_t halves[2];
+        };
+        TransposeElements(static_cast<const Element*>(in), static_cast<Element*>(out), rows,
+                          columns);
+      }
     }
   }
 }
@@ -31415,12 +31924,13 @@ struct ConvertedGraph::Builder {
     const TensorInfo& made = types[value];
     return {Layout(), IsElsewhere(made, outputs_on) ? *outputs_on : made.device};
   }
-  // The node that makes it makes it under another name.
+  // The node that makes it, and those that rewrite it, write it under another name.
   void Rename(int value, std::vector<OperatorDef>& nodes) {
-    const int node = view.producer(value);
     made_as[value] =
         FreshName(value, NameOf(OutputPlace(value), {types[value].layout, types[value].device}));
-    std::ranges::replace(nodes[Index(node)].mutable_outputs(), view.name(value), made_as[value]);
+    for (OperatorDef& node : nodes)
+      if (Contains(node.outputs(), view.name(value)))
+        std::ranges::replace(node.mutable_outputs(), view.name(value), made_as[value]);
   }
   std::string FreshName(int value, const std::string& place) {
     std::string name = view.graph().FreshName(StrCat(view.name(value), "@", place));
@@ -31615,7 +32125,9 @@ class CopyToDeviceOp final : public Operator<CPUContext> {
     set_invocation_kind(InvocationKind::kCopy);
   }
   bool RunOnDevice() override {
-    const Tensor& from = InputBlob(0).Get<Tensor>();
+    Tensor from = InputBlob(0).Get<Tensor>();
+    // A view that an operator of the host has made, which no other device copies.
+    if (!from.is_dense() && IsHostAccessible(from.device().type)) from = from.Contiguous();
     const Tensor* to = Output(0, from.shape(), from.dtype(), target_);
     CopyElements(from, *to, nullptr);
     return true;
@@ -31695,19 +32207,19 @@ struct FusedGraph::Builder {
     }
   }
 
-  // Whether the nodes' values and names tie them to nothing else than what a chain knows of.
+  // Whether the node's values tie it to nothing else than what a chain knows of.
   bool IsFree(int node) const {
     const OperatorDef& def = view.graph().node(node);
-    if (IsWaitedFor(def, control) || !def.control_inputs().empty()) return false;
     for (const auto values : {view.inputs(node), view.outputs(node)})
       for (const int value : values)
         if (value >= 0 && view.IsRewritten(value)) return false;
     return def.outputs().size() == 1 && !def.outputs()[0].empty();
   }
   // The node that alone reads what the chain makes, and may be taken in; -1 where there is none.
+  // The first of a chain may wait for others by name, and the last may be waited for.
   int NextOf(const Chain& chain) const {
     const int last = chain.parts.back();
-    if (!IsFree(last)) return -1;
+    if (!IsFree(last) || IsWaitedFor(view.graph().node(last), control)) return -1;
     const int value = view.outputs(last)[0];
     if (view.IsOutput(value) || view.consumers(value).size() != 1) return -1;
     const int next = view.consumers(value)[0];
@@ -31716,7 +32228,7 @@ struct FusedGraph::Builder {
     const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
     const bool is_chosen = (chosen && chosen->backend != backend) ||
                            (def.requires_engine() && def.engine() != backend);
-    if (!IsFree(next) || is_part[Index(next)] || is_chosen ||
+    if (!IsFree(next) || !def.control_inputs().empty() || is_part[Index(next)] || is_chosen ||
         choices[Index(next)].device != chain.choice.device ||
         std::ranges::count(view.inputs(next), value) != 1)
       return -1;
@@ -31747,7 +32259,11 @@ struct FusedGraph::Builder {
     if (!kernel) return false;
     CheckConfig(*kernel, made->def, made->config);
     OPKIT_ASSERT(made->def.outputs() == reader.outputs());
+    std::vector<std::string> waits_for = chain.def.control_inputs();
     chain.def = std::move(made->def);
+    if (chain.def.control_inputs() != waits_for)
+      chain.def.mutable_control_inputs() = std::move(waits_for);
+    if (IsWaitedFor(reader, control)) chain.def.Name(reader.name());
     chain.choice.kernel = kernel;
     chain.choice.config = std::move(made->config);
     chain.choice.owner = kernel->owner;
@@ -33955,13 +34471,14 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 
 // ---- opkit/engine/schedule/impl/schedule.ipp
 // How a Schedule is made: levels, edges that others imply, the stored order, flat lists of
-// successors. All of it takes linear time but for the exact removal of edges in smaller graphs.
+// successors. All of it takes linear time, except the exact removal of edges in smaller graphs.
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Fills a Schedule from a list of edges.
 class ScheduleBuilder {
  public:
   ScheduleBuilder(Schedule& schedule, const ScheduleOptions& options)
@@ -33999,7 +34516,7 @@ class ScheduleBuilder {
   static int TargetOf(int pred) { return Schedule::TargetOf(pred); }
   static bool IsEarly(int pred) { return Schedule::IsEarly(pred); }
 
-  // The original number of the i-th node in execution order.
+  // Returns the original number of the i-th node in execution order.
   int node(int i) const { return order_.empty() ? i : order_[Index(i)]; }
   int* preds_of(int node) { return preds_.data() + pred_begin_[Index(node)]; }
 
@@ -34016,8 +34533,8 @@ class ScheduleBuilder {
     }
   }
 
-  // Depth-first from each node in the given order, predecessors first. The stack is a path, so a
-  // predecessor found on it closes a cycle.
+  // Sorts depth-first from each node in the given order, predecessors first. The stack is a path,
+  // so a predecessor found on it closes a cycle.
   void Sort() {
     constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
     std::vector<int> next_pred(Index(size_), kNew), path;
@@ -34045,7 +34562,8 @@ class ScheduleBuilder {
     }
   }
 
-  // `path` leads from a node to its predecessor and so on, to one that has `pred` as predecessor.
+  // Throws the Error for a cycle. `path` leads from a node to its predecessor and so on, to a node
+  // that has `pred` as predecessor.
   [[noreturn]] OPKIT_COLD void ThrowCycle(const std::vector<int>& path, int pred) const {
     constexpr size_t kShown = 16;
     std::vector<int> cycle(std::find(path.begin(), path.end(), pred), path.end());
@@ -34064,7 +34582,8 @@ class ScheduleBuilder {
           "; remove one of these edges");
   }
 
-  // True when an edge may be implied by others: it spans two levels, or is given twice.
+  // Sets the level of every node. Returns true if an edge may be implied by others: it spans more
+  // than one level, or is given twice.
   bool SetLevels() {
     std::vector<int>& level_begin = out_.level_begin_;
     bool may_be_implied = false;
@@ -34119,10 +34638,10 @@ class ScheduleBuilder {
     (by_level ? order_ : out_.level_order_) = std::move(order);
   }
 
-  // An edge u -> v is implied by a path of more edges from u to v. The path's promise depends on
-  // its first edge alone: if that is early, v only waits until u has been issued, so the path
-  // implies only an early edge. Found from v: the path's last edge comes from another predecessor
-  // of v that u leads to.
+  // Removes implied edges. An edge u -> v is implied by a path of more edges from u to v. What the
+  // path implies depends on its first edge alone: if that edge is early, v only waits until u has
+  // been issued, so the path implies only an early edge. The search starts at v: the path's last
+  // edge comes from another predecessor of v that u leads to.
   void DropImplied() {
     std::vector<int> seen(Index(size_), -1);
     if (size_ > Schedule::kExactNodes) {
@@ -34133,7 +34652,8 @@ class ScheduleBuilder {
       }
       return;
     }
-    // Bit sets of the nodes that lead to a node: `any`, or with a first edge that is not early.
+    // Bit sets of the nodes that lead to a node: `any` of them, and `late`, those with a first edge
+    // that is not early.
     const bool has_early = out_.has_early_;
     const size_t words = Index(size_ + 63) / 64;
     std::vector<uint64_t> any(words * Index(size_)), late(has_early ? words * Index(size_) : 0);
@@ -34153,7 +34673,7 @@ class ScheduleBuilder {
       }
       const int* const end = std::remove_if(preds, preds + count, [&](int entry) {
         const int pred = TargetOf(entry);
-        // Not one expression, which g++ 12 miscompiles under UBSan.
+        // Two statements, because g++ 12 miscompiles the single expression under UBSan.
         const uint64_t* const implied = IsEarly(entry) ? to_any : to_late;
         return (implied[Index(pred) / 64] & bit(pred)) != 0;
       });
@@ -34178,7 +34698,7 @@ class ScheduleBuilder {
         for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
       } else if (seen[Index(pred)] >= pred_begin_[Index(node)]) {
         twin = seen[Index(pred)] - pred_begin_[Index(node)];
-        // The mark may be that of another node, whose predecessors lie behind these.
+        // The mark may belong to another node, whose predecessors lie behind these.
         if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
       }
       if (twin < kept) {
@@ -34191,7 +34711,8 @@ class ScheduleBuilder {
     count = kept;
   }
 
-  // Looks for predecessors of `node` among the first predecessors of its first predecessors.
+  // Removes predecessors of `node` that are also among the first predecessors of its first
+  // predecessors.
   void DropTriangles(int node) {
     int* const preds = preds_of(node);
     int& count = count_[Index(node)];
@@ -34222,17 +34743,17 @@ class ScheduleBuilder {
     for (int i = 0; i < size_; ++i) out_.node_of_[Index(out_.original_of(i))] = i;
   }
 
-  // The successors of each node, early ones first, each kind in ascending order.
+  // Fills the successors of each node, early ones first, each kind in ascending order.
   void SetEntries() {
     out_.has_early_ = out_.has_early_ || (out_.in_order_ && size_ > 1);
     out_.in_degree_.resize(Index(size_));
     out_.entry_begin_.assign(Index(size_) + 1, 0);
-    // Calls f(from, to, whether early) for every edge, `to` ascending.
+    // Calls f(from, to, early) for every edge, `to` ascending.
     const auto for_each = [&](auto&& f) {
       for (int to = 0; to < size_; ++to) {
         const int original = out_.original_of(to);
         const int* const preds = preds_of(original);
-        bool follows = false;  // an edge from the node before
+        bool follows = false;  // there is an edge from the node before
         for (int p = 0; p < count_[Index(original)]; ++p) {
           const int from = out_.node_of(TargetOf(preds[p]));
           follows = follows || from == to - 1;
@@ -34640,9 +35161,11 @@ OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
   if (backend == first) return "comes later among what its kernel proposes";
   const OpRegistry& registry = OpRegistry::Global();
   const int rank = registry.BackendRank(backend), first_rank = registry.BackendRank(first);
-  return rank <= first_rank ? StrCat("comes later in the order of backends: rank ", rank,
-                                     ", and that of ", first, " is ", first_rank)
-                            : StrCat("comes later in the order of backends, which prefers ", first);
+  if (rank == first_rank)
+    return StrCat("has the rank of ", first, ", whose kernel was registered first");
+  return rank < first_rank ? StrCat("comes later in the order of backends: rank ", rank,
+                                    ", and that of ", first, " is ", first_rank)
+                           : StrCat("comes later in the order of backends, which prefers ", first);
 }
 
 OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
@@ -35261,7 +35784,7 @@ OPKIT_INLINE PlannedMemory& PlannedMemory::Of(const PlannedBody& body) {
 
 OPKIT_INLINE bool PlannedMemory::IsPlanned(int value) const {
   if (std::ranges::count(donated_, value)) return true;
-  return HasKnownSize(value) &&
+  return (HasKnownSize(value) || HasBoundedSize(value)) &&
          (!plan_.view().IsOutput(value) || std::ranges::count(donated_outputs_, value));
 }
 
@@ -35269,6 +35792,17 @@ OPKIT_INLINE bool PlannedMemory::HasKnownSize(int value) const {
   const TensorInfo& info = plan_.types()[value];
   return plan_.view().producer(value) >= 0 && info.shape.is_known() &&
          info.dtype != DType::kUndefined;
+}
+
+OPKIT_INLINE bool PlannedMemory::HasBoundedSize(int value) const {
+  const TensorInfo& info = plan_.types()[value];
+  if (plan_.view().producer(value) < 0 || info.shape.is_known() || !info.layout.is_standard() ||
+      info.dtype == DType::kUndefined)
+    return false;
+  const std::optional<Shape> most = info.shape.Most();
+  int64_t bytes = 0;
+  return most && !__builtin_mul_overflow(most->numel(), ItemSize(info.dtype), &bytes) &&
+         bytes <= most_bound_bytes_;
 }
 
 OPKIT_INLINE bool PlannedMemory::IsDonated(int output) const {
@@ -35363,9 +35897,10 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::LargestIn(const ArenaPlan& ar
     return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
                   NameOfStep(static_cast<int>(largest - first_scratch_)));
   const GraphView& view = plan_.view();
+  const int node = view.producer(value);  // -1 for a donated input
   return StrCat(begin, "most of it '", view.name(value), "', which is ",
-                ToString(plan_.types()[value]), " and made by node ",
-                ToString(view.graph().node(view.producer(value))));
+                ToString(plan_.types()[value]),
+                node < 0 ? "" : " and made by node " + ToString(view.graph().node(node)));
 }
 
 // The order of steps.
@@ -35435,6 +35970,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
       planned.external = false;
       planned.bytes = plan_.BytesOf(value);
       planned.kept = view.IsOutput(value);
+      arena.bounded[NumberOf(value)] = !plan_.types()[value].shape.is_known();
       ++planned_values;
     }
     if (planned.external) continue;
@@ -35476,6 +36012,8 @@ OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena, int node, int in
   const int from = view.inputs(node)[Index(input)];
   const int to = view.outputs(node)[Index(output)];
   if (from < 0 || to < 0 || from == to || view.producer(to) != node) return;
+  const bool known = plan_.types()[from].shape.is_known() && plan_.types()[to].shape.is_known();
+  if (!known && !HaveSameElements(node, input, output)) return;
   const int step = end_[Index(plan_.schedule().node_of(node))];
   const RunValue& read = arena.values[NumberOf(from)];
   const RunValue& written = arena.values[NumberOf(to)];
@@ -35485,12 +36023,55 @@ OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena, int node, int in
   arena.inplace.push_back({step, static_cast<int>(NumberOf(from)), static_cast<int>(NumberOf(to))});
 }
 
+// Whether both shapes have the same number of elements, whatever numbers their symbols stand for.
+OPKIT_COLD inline bool HaveSameElements(const SymbolicShape& a, const SymbolicShape& b) {
+  std::vector<std::string> symbols[2];
+  int64_t products[2] = {1, 1};
+  for (int side = 0; side < 2; ++side) {
+    const SymbolicShape& shape = side == 0 ? a : b;
+    if (!shape.has_rank()) return false;
+    for (const Dim& dim : shape.dims()) {
+      if (dim.is_unknown()) return false;
+      if (dim.is_symbol())
+        symbols[side].push_back(dim.symbol());
+      else if (__builtin_mul_overflow(products[side], dim.value(), &products[side]))
+        return false;
+    }
+    std::ranges::sort(symbols[side]);
+  }
+  return products[0] == products[1] && symbols[0] == symbols[1];
+}
+
+// Two values of one bound may differ in a run, so that only the operator's inference tells whether
+// an output always has as many elements as an input: it is asked with a symbol for each extent that
+// a run decides.
+OPKIT_COLD OPKIT_INLINE bool PlannedMemory::HaveSameElements(int node, int input,
+                                                             int output) const {
+  const GraphView& view = plan_.view();
+  const OperatorDef& def = view.graph().node(node);
+  const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema || plan_.PartsOf(node).size() != 1) return false;  // a fused node computes more
+  std::vector<TensorInfo> infos = plan_.types().Of(view.inputs(node));
+  for (size_t i = 0; i < infos.size(); ++i)
+    for (int axis = 0; infos[i].shape.has_rank() && axis < infos[i].shape.rank(); ++axis)
+      if (Dim& dim = infos[i].shape[axis]; !dim.is_known())
+        dim = Sym(StrCat(view.inputs(node)[i], " ", axis));
+  const SymbolicShape from = infos[Index(input)].shape;
+  try {
+    const std::vector<TensorInfo> made = schema->InferOutputs(def, std::move(infos));
+    return detail::HaveSameElements(from, made[Index(output)].shape);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 OPKIT_INLINE bool PlannedMemory::MayShare(int node, int input, int output) const {
   return std::ranges::count(plan_.choice(node).config.inplace, std::pair(input, output)) > 0;
 }
 
 OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_values) const {
   arena.values.assign(end_number_, {});
+  arena.bounded.assign(end_number_, 0);
   arena.inplace.clear();
   for (RunValue& value : arena.values) value.external = true;
   Describe(arena, -1, planned_values);
@@ -35549,13 +36130,32 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   OrderSteps(options.walked);
   donated_ = options.donated;
   NumberValues(0, nullptr);
+  try {
+    TryArenas(options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory || summary_.bounded_values == 0) throw;
+    LeaveBounded();
+    TryArenas(options);
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::TryArenas(const Options& options) {
+  summary_ = {};
+  arenas_.clear();
+  donated_outputs_.clear();
   AddArenas(arenas_);
   for (ArenaPlan& arena : arenas_) PlanArena(arena, options);
+}
+
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::LeaveBounded() {
+  most_bound_bytes_ = -1;
+  for (const std::unique_ptr<PlannedBody>& body : plan_.bodies()) Of(*body).LeaveBounded();
 }
 
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Options& options) {
   if (!donated_.empty()) FindDonatedOutputs(arena);
   FindLifetimesOf(arena, summary_.planned_values);
+  for (const uint8_t bounded : arena.bounded) summary_.bounded_values += bounded;
   // Values in a donated input take nothing of the arena.
   std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
@@ -35768,9 +36368,865 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
+// ---- opkit/graph/memory/impl/recompute.ipp
+// Greedy rematerialization: the live bytes of a run, the candidates at its peak, their ratings.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Throws for a problem that is none. Returns, by value, the step that makes it; -1: none.
+inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
+  const size_t values = problem.bytes.size();
+  if (problem.kept.size() != values)
+    Throw(ErrorCode::kInvalidArgument, "expected `kept` of each of the ", values,
+          " values, found it of ", problem.kept.size());
+  for (size_t v = 0; v < values; ++v)
+    if (problem.bytes[v] < 0)
+      Throw(ErrorCode::kInvalidArgument, "value ", v, " has ", problem.bytes[v],
+            " bytes: expected 0 or more");
+  std::vector<int> maker(values, -1);
+  for (size_t s = 0; s < problem.steps.size(); ++s)
+    for (const int value : problem.steps[s].outputs) {
+      if (value < 0 || Index(value) >= values)
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value, ", expected one of ",
+              values);
+      if (maker[Index(value)] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ",
+              maker[Index(value)], " and by step ", s);
+      maker[Index(value)] = static_cast<int>(s);
+    }
+  for (size_t s = 0; s < problem.steps.size(); ++s) {
+    const RecomputeProblem::Step& step = problem.steps[s];
+    for (const int value : step.inputs) {
+      if (value < 0 || Index(value) >= values)
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", expected one of ",
+              values);
+      if (maker[Index(value)] >= static_cast<int>(s))
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which step ",
+              maker[Index(value)], " makes after that");
+    }
+    for (const auto& [input, output] : step.in_place)
+      if (input < 0 || Index(input) >= step.inputs.size() || output < 0 ||
+          Index(output) >= step.outputs.size())
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " has the in-place pair ", input, ", ",
+              output, ", expected one of its ", step.inputs.size(), " inputs and one of its ",
+              StrCat(step.outputs.size(), " outputs"));
+    if (!(step.cost >= 0) || step.scratch_bytes < 0)
+      Throw(ErrorCode::kInvalidArgument, "step ", s, " has the cost ", step.cost, " and ",
+            step.scratch_bytes, " bytes of scratch: expected 0 or more");
+  }
+  return maker;
+}
+
+class Recomputer {
+ public:
+  Recomputer(const RecomputeProblem& problem, int64_t target)
+      : problem_(problem), target_(target), turns_of_(problem.steps.size()) {
+    const std::vector<int> maker = CheckRecomputeProblem(problem);
+    std::vector<char> is_read(problem.steps.size(), 0);
+    for (size_t s = 0; s < problem.steps.size(); ++s) {
+      Turn turn{static_cast<int>(s), {}};
+      std::vector<int>& made_as = made_as_.emplace_back();
+      for (const int value : StepAt(turn.step).inputs) {
+        const int from = maker[Index(value)];
+        turn.makers.push_back(from);
+        made_as.push_back(-1);
+        if (from < 0) continue;
+        is_read[Index(from)] = 1;
+        const std::vector<int>& outputs = StepAt(from).outputs;
+        made_as.back() =
+            static_cast<int>(std::find(outputs.begin(), outputs.end(), value) - outputs.begin());
+      }
+      order_.push_back(AddTurn(std::move(turn)));
+      given_cost_ += StepAt(static_cast<int>(s)).cost;
+    }
+    for (size_t s = 0; s < problem.steps.size(); ++s) {
+      bool is_kept = false;
+      for (const int value : problem.steps[s].outputs) is_kept |= problem.kept[Index(value)] != 0;
+      droppable_.push_back(is_read[s] && !is_kept && problem.steps[s].repeatable);
+    }
+    Measure();
+    result_.given_bytes = peak_;
+    result_.given_cost = given_cost_;
+    for (size_t s = 0; s < problem.steps.size(); ++s)
+      result_.least_bytes = (std::max)(result_.least_bytes, OwnBytes(static_cast<int>(s)));
+  }
+
+  RecomputedRun Run() && {
+    const size_t most_turns = 64 + 4 * problem_.steps.size();
+    bool lowered = false;
+    while (peak_ > target_ && turns_.size() < most_turns && Improve()) lowered = true;
+    if (lowered && peak_ <= target_) Prune();
+    result_.peak_bytes = peak_;
+    std::vector<char> has_run(problem_.steps.size(), 0);
+    for (const int number : order_) {
+      const Turn& turn = turns_[Index(number)];
+      RecomputedRun::Step& step = result_.steps.emplace_back();
+      step.step = turn.step;
+      for (const int maker : turn.makers)
+        step.makers.push_back(maker < 0 ? -1 : place_[Index(maker)]);
+      step.again = std::exchange(has_run[Index(turn.step)], 1) != 0;
+      step.moved = turn.moved;
+      if (step.again) result_.added_cost += StepAt(turn.step).cost;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // One of the times that a step runs.
+  struct Turn {
+    int step;
+    std::vector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
+    bool moved = false;
+  };
+  // A turn that is to run just before the reader of a candidate.
+  struct NewTurn {
+    int step;
+    int turn;                 // that is moved here; -1: the step runs again
+    std::vector<int> makers;  // as in Turn; -2 - i for the new turn i
+  };
+  // What becomes of values that a new turn reads and that are gone by then. Those that take no
+  // place above the target are kept in any case.
+  enum class Missing {
+    kMoved,  // a later turn that makes the value runs here already; where there is none, as kAgain
+    kAgain,  // their steps run again, for this alone
+    kKept,
+  };
+  struct Change {
+    int begin, end;  // places
+    int64_t bytes;
+  };
+  // A turn whose values are not kept over the peak, but made again at `place`.
+  struct Candidate {
+    int turn;
+    int place;
+    double most;  // that the gain for the cost can be
+  };
+  struct Rating {
+    Candidate of;
+    std::vector<NewTurn> made = {};
+    std::vector<Change> changes = {};
+    std::vector<std::pair<int, int>> extended = {};  // turns and outputs that live on to the place
+    int64_t extended_bytes = 0;
+    double gain = 0, cost = 0;
+    bool above = false;  // it takes another place above the target
+  };
+
+  const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[Index(step)]; }
+  const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[Index(turn)].step); }
+  int64_t BytesOf(int value) const { return problem_.bytes[Index(value)]; }
+  // Whether an output is read after the run: of the turn that was given alone.
+  bool IsKept(int turn, size_t output) const {
+    return Index(turn) < problem_.steps.size() &&
+           problem_.kept[Index(StepOf(turn).outputs[output])] != 0;
+  }
+  size_t Slot(int turn, size_t output) const { return first_slot_[Index(turn)] + output; }
+  int PlaceOf(int turn) const { return place_[Index(turn)]; }
+  int end() const { return static_cast<int>(order_.size()); }
+
+  int AddTurn(Turn turn) {
+    const int number = static_cast<int>(turns_.size());
+    turns_of_[Index(turn.step)].push_back(number);
+    first_slot_.push_back(slots_);
+    slots_ += StepAt(turn.step).outputs.size();
+    turns_.push_back(std::move(turn));
+    return number;
+  }
+  // What the step needs while it runs, at least.
+  int64_t OwnBytes(int number) const {
+    const RecomputeProblem::Step& step = StepAt(number);
+    int64_t bytes = step.scratch_bytes;
+    std::vector<char> taken;  // by input; those that are there from the start take nothing
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      taken.push_back(made_as_[Index(number)][i] < 0);
+      if (!taken.back()) bytes += BytesOf(step.inputs[i]);
+    }
+    for (size_t o = 0; o < step.outputs.size(); ++o) {
+      const int64_t made = BytesOf(step.outputs[o]);
+      bytes += made;
+      for (const auto& [input, output] : step.in_place) {
+        const auto i = Index(input);
+        if (Index(output) != o || taken[i] || made > BytesOf(step.inputs[i])) continue;
+        taken[i] = 1;
+        bytes -= made;
+        break;
+      }
+    }
+    return bytes;
+  }
+
+  // The lives of values in the order as it is.
+
+  void Measure() {
+    place_.assign(turns_.size(), -1);
+    last_use_.assign(slots_, -1);
+    granted_.assign(slots_, 0);
+    for (int at = 0; at < end(); ++at) place_[Index(order_[Index(at)])] = at;
+    for (int at = 0; at < end(); ++at) {
+      const Turn& turn = turns_[Index(order_[Index(at)])];
+      for (size_t i = 0; i < turn.makers.size(); ++i)
+        if (turn.makers[i] >= 0) last_use_[SlotRead(turn, i)] = at;
+    }
+    live_.assign(order_.size() + 1, 0);
+    across_.assign(order_.size(), 0);
+    for (const int turn : order_)
+      for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o) {
+        live_[Index(PlaceOf(turn))] += BytesOf(StepOf(turn).outputs[o]);
+        live_[Index(LastPlace(turn, o)) + 1] -= BytesOf(StepOf(turn).outputs[o]);
+      }
+    for (size_t at = 1; at < live_.size(); ++at) live_[at] += live_[at - 1];
+    live_.pop_back();
+    for (int at = 0; at < end(); ++at) {
+      const RecomputeProblem::Step& step = StepOf(order_[Index(at)]);
+      across_[Index(at)] = live_[Index(at)];
+      for (const int value : step.outputs) across_[Index(at)] -= BytesOf(value);
+      live_[Index(at)] += step.scratch_bytes - Grant(at);
+    }
+    peak_ = 0;
+    peak_at_ = -1;
+    above_.assign(1, 0);
+    for (int at = 0; at < end(); ++at) {
+      above_.push_back(above_.back() + (live_[Index(at)] > target_));
+      if (live_[Index(at)] > peak_) peak_ = live_[Index(at)], peak_at_ = at;
+    }
+  }
+  size_t SlotRead(const Turn& turn, size_t input) const {
+    return Slot(turn.makers[input], Index(made_as_[Index(turn.step)][input]));
+  }
+  // The last place at which the value is live.
+  int LastPlace(int turn, size_t output) const {
+    if (IsKept(turn, output)) return end() - 1;
+    return (std::max)(PlaceOf(turn), last_use_[Slot(turn, output)]);
+  }
+  // The bytes that outputs take over at a place.
+  int64_t Grant(int at) {
+    const Turn& turn = turns_[Index(order_[Index(at)])];
+    const RecomputeProblem::Step& step = StepAt(turn.step);
+    std::vector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
+    int64_t sum = 0;
+    for (const auto& [i, o] : step.in_place) {
+      const int value = step.inputs[Index(i)];
+      const int64_t bytes = BytesOf(step.outputs[Index(o)]);
+      const int maker = turn.makers[Index(i)];
+      if (maker < 0 || bytes > BytesOf(value)) continue;
+      const size_t output = Index(made_as_[Index(turn.step)][Index(i)]), slot = Slot(maker, output);
+      if (IsKept(maker, output)) continue;
+      if (last_use_[slot] != at || granted_[slot] > 0 || given[Index(o)]) continue;
+      given[Index(o)] = 1;
+      sum += granted_[slot] = bytes;
+    }
+    return sum;
+  }
+
+  // Candidates.
+
+  // Makes the best of what lowers the peak. False where nothing does.
+  bool Improve() {
+    std::vector<Candidate> candidates = FindCandidates();
+    const auto less = [](const Candidate& a, const Candidate& b) {
+      return a.most != b.most ? a.most < b.most : a.turn > b.turn;
+    };
+    std::make_heap(candidates.begin(), candidates.end(), less);
+    // What takes no other place above the target goes before what does.
+    std::optional<Rating> best;
+    for (; !candidates.empty(); candidates.pop_back()) {
+      if (best && !best->above && candidates.front().most <= Ratio(*best)) break;
+      std::pop_heap(candidates.begin(), candidates.end(), less);
+      for (const Missing missing : {Missing::kMoved, Missing::kKept, Missing::kAgain}) {
+        Rating one{candidates.back()};
+        if (Build(one, missing) && Rate(one) && (!best || IsBetter(one, *best)))
+          best = std::move(one);
+      }
+    }
+    if (!best) return false;
+    Apply(*best);
+    return true;
+  }
+  static double Ratio(const Rating& one) {
+    return one.cost > 0 ? one.gain / one.cost : (std::numeric_limits<double>::max)();
+  }
+  static bool IsBetter(const Rating& one, const Rating& other) {
+    if (one.above != other.above) return other.above;
+    const double a = Ratio(one), b = Ratio(other);
+    return a != b ? a > b : one.gain > other.gain;
+  }
+
+  // The turns before the peak whose values are live over it and untouched by it.
+  std::vector<Candidate> FindCandidates() {
+    last_touch_.assign(slots_, -1);
+    next_use_.assign(slots_, -1);
+    for (int at = 0; at < end(); ++at) {
+      const int number = order_[Index(at)];
+      const Turn& turn = turns_[Index(number)];
+      for (size_t o = 0; at <= peak_at_ && o < StepAt(turn.step).outputs.size(); ++o)
+        last_touch_[Slot(number, o)] = at;
+      for (size_t i = 0; i < turn.makers.size(); ++i) {
+        if (turn.makers[i] < 0) continue;
+        const size_t slot = SlotRead(turn, i);
+        if (at <= peak_at_)
+          last_touch_[slot] = at;
+        else if (next_use_[slot] < 0)
+          next_use_[slot] = at;
+      }
+    }
+    std::vector<Candidate> found;
+    for (int at = 0; at < peak_at_; ++at) {
+      Candidate one{order_[Index(at)], end(), 0};
+      const RecomputeProblem::Step& step = StepOf(one.turn);
+      if (!step.repeatable) continue;
+      for (size_t o = 0; o < step.outputs.size(); ++o)
+        if (const int use = next_use_[Slot(one.turn, o)]; use >= 0 && !IsKept(one.turn, o))
+          one.place = (std::min)(one.place, use);
+      if (one.place == end()) continue;
+      bool lowers = false;
+      for (size_t o = 0; o < step.outputs.size(); ++o) {
+        if (!IsFreed(one.turn, o)) continue;
+        const int touch = last_touch_[Slot(one.turn, o)];
+        lowers |= touch < peak_at_;
+        one.most += static_cast<double>(BytesOf(step.outputs[o])) *
+                    (above_[Index(one.place)] - above_[Index(touch) + 1]);
+      }
+      if (!lowers) continue;
+      const double cost = CostWithout(one.turn) + step.cost;
+      one.most = cost > 0 ? one.most / cost : (std::numeric_limits<double>::max)();
+      found.push_back(one);
+    }
+    return found;
+  }
+  // Whether an output takes bytes that need not be kept until it is used after the peak.
+  bool IsFreed(int turn, size_t output) const {
+    return BytesOf(StepOf(turn).outputs[output]) > 0 && next_use_[Slot(turn, output)] >= 0 &&
+           !IsKept(turn, output);
+  }
+  // What it costs that the turn's readers after the peak do without it: less than nothing where
+  // there are no others.
+  double CostWithout(int turn) const {
+    const RecomputeProblem::Step& step = StepOf(turn);
+    if (!droppable_[Index(turns_[Index(turn)].step)]) return 0;
+    for (size_t o = 0; o < step.outputs.size(); ++o)
+      if (last_touch_[Slot(turn, o)] > PlaceOf(turn)) return 0;
+    return -step.cost;
+  }
+
+  // Finds what must run before the candidate's place.
+  bool Build(Rating& one, Missing missing) const {
+    const int turn = one.of.turn;
+    for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o)
+      if (IsFreed(turn, o))
+        one.changes.push_back(
+            {last_touch_[Slot(turn, o)] + 1, one.of.place, -BytesOf(StepOf(turn).outputs[o])});
+    one.cost = CostWithout(turn);
+    int made = 0;
+    return Make(one, turns_[Index(turn)].step, -1, missing, &made);
+  }
+  bool Make(Rating& one, int step, int moved, Missing missing, int* made) const {
+    constexpr size_t kMostMade = 64;
+    NewTurn turn{step, moved, {}};
+    for (size_t i = 0; i < StepAt(step).inputs.size(); ++i) {
+      int maker = -1;
+      const int given = turns_[Index(turns_of_[Index(step)].front())].makers[i];
+      if (given >= 0 &&
+          !Obtain(one, turns_[Index(given)].step, Index(made_as_[Index(step)][i]), missing, &maker))
+        return false;
+      turn.makers.push_back(maker);
+    }
+    if (one.made.size() == kMostMade) return false;
+    *made = -2 - static_cast<int>(one.made.size());
+    if (moved < 0) one.cost += StepAt(step).cost;
+    one.made.push_back(std::move(turn));
+    return true;
+  }
+  // Finds a turn that makes the value and from which it is still there at the candidate's place.
+  bool Obtain(Rating& one, int step, size_t output, Missing missing, int* maker) const {
+    const int value = StepAt(step).outputs[output];
+    for (size_t i = 0; i < one.made.size(); ++i)
+      if (one.made[i].step == step) return *maker = -2 - static_cast<int>(i), true;
+    int before = -1, after = -1;  // the nearest turns
+    for (const int turn : turns_of_[Index(step)]) {
+      const int at = PlaceOf(turn);
+      if (at < 0) continue;
+      if (at >= one.of.place) {
+        if (after < 0 || at < PlaceOf(after)) after = turn;
+        continue;
+      }
+      if (LastPlace(turn, output) >= one.of.place) return *maker = turn, true;
+      if (before < 0 || LastPlace(turn, output) > LastPlace(before, output)) before = turn;
+    }
+    const bool is_free =
+        before >= 0 && (BytesOf(value) == 0 || !Raises(before, output, one.of.place));
+    if (is_free || (missing == Missing::kKept && before >= 0)) {
+      Extend(one, before, output);
+      return *maker = before, true;
+    }
+    if (after >= 0 && missing == Missing::kMoved) {
+      AddMove(one, after);
+      return Make(one, step, after, missing, maker);
+    }
+    if (StepAt(step).repeatable) return Make(one, step, -1, missing, maker);
+    if (before < 0) return false;
+    Extend(one, before, output);
+    return *maker = before, true;
+  }
+  // Whether the value's life to the place takes more above the target.
+  bool Raises(int turn, size_t output, int place) const {
+    const int64_t bytes = BytesOf(StepOf(turn).outputs[output]);
+    for (int at = LastPlace(turn, output) + 1; at < place; ++at)
+      if (live_[Index(at)] + bytes > target_) return true;
+    return false;
+  }
+  void Extend(Rating& one, int turn, size_t output) const {
+    const std::pair known(turn, static_cast<int>(output));
+    if (Contains(one.extended, known)) return;
+    one.extended.push_back(known);
+    const int64_t bytes = BytesOf(StepOf(turn).outputs[output]);
+    const int last = LastPlace(turn, output);
+    one.extended_bytes += bytes;
+    one.changes.push_back({last + 1, one.of.place, bytes});
+    if (const int64_t granted = granted_[Slot(turn, output)]; granted > 0)
+      one.changes.push_back({last, last + 1, granted});
+  }
+  // What a turn makes is live from the candidate's place on.
+  void AddMove(Rating& one, int turn) const {
+    for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o)
+      if (last_use_[Slot(turn, o)] >= 0)
+        one.changes.push_back({one.of.place, PlaceOf(turn), BytesOf(StepOf(turn).outputs[o])});
+  }
+
+  // Fills in what the candidate gains, at least. False where it gains nothing, or takes a place as
+  // high as the peak.
+  bool Rate(Rating& one) {
+    change_.resize(order_.size() + 1, 0);
+    int begin = end(), finish = 0;
+    for (const Change& change : one.changes) {
+      if (change.begin >= change.end) continue;
+      change_[Index(change.begin)] += change.bytes;
+      change_[Index(change.end)] -= change.bytes;
+      begin = (std::min)(begin, change.begin);
+      finish = (std::max)(finish, change.end);
+    }
+    const auto above = [&](int64_t bytes) {
+      return static_cast<double>((std::max)(bytes - target_, int64_t{0}));
+    };
+    bool lowers = true;
+    const auto look = [&](int64_t bytes) {
+      if (bytes <= target_) return;
+      one.above = true;
+      lowers = lowers && bytes < peak_;
+    };
+    int64_t sum = 0;
+    for (int at = begin; at < finish; ++at) {
+      sum += std::exchange(change_[Index(at)], 0);
+      const int64_t before = live_[Index(at)];
+      one.gain += above(before) - above(before + sum);
+      if (sum > 0) look(before + sum);
+    }
+    change_[Index(finish)] = 0;
+    if (!lowers) return false;
+    for (const int64_t bytes : BytesOfMade(one)) {
+      one.gain -= above(bytes);
+      look(bytes);
+    }
+    return lowers && one.gain > 0;
+  }
+  // What is live while each of the new turns runs.
+  std::vector<int64_t> BytesOfMade(const Rating& one) const {
+    const std::vector<NewTurn>& made = one.made;
+    int64_t base = across_[Index(one.of.place)] + one.extended_bytes;
+    const RecomputeProblem::Step& origin = StepOf(one.of.turn);
+    for (size_t o = 0; o < origin.outputs.size(); ++o)
+      if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
+        base -= BytesOf(origin.outputs[o]);
+    std::vector<size_t> last(made.size());  // new turn that reads what the turn makes
+    for (size_t i = 0; i < made.size(); ++i) {
+      last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
+      for (const int maker : made[i].makers)
+        if (maker <= -2 && last[Index(-2 - maker)] < i) last[Index(-2 - maker)] = i;
+    }
+    std::vector<int64_t> bytes(made.size(), base);
+    for (size_t i = 0; i < made.size(); ++i) {
+      int64_t outputs = 0;
+      for (const int value : StepAt(made[i].step).outputs) outputs += BytesOf(value);
+      bytes[i] += StepAt(made[i].step).scratch_bytes;
+      for (size_t at = i; at <= last[i] && at < made.size(); ++at) bytes[at] += outputs;
+    }
+    return bytes;
+  }
+
+  // Changes.
+
+  void Apply(const Rating& one) {
+    std::vector<int> numbers;
+    for (const NewTurn& made : one.made) {
+      Turn turn{made.step, {}, true};
+      for (const int maker : made.makers)
+        turn.makers.push_back(maker <= -2 ? numbers[Index(-2 - maker)] : maker);
+      if (made.turn < 0) {
+        numbers.push_back(AddTurn(std::move(turn)));
+        continue;
+      }
+      numbers.push_back(made.turn);
+      std::erase(order_, made.turn);  // which stood behind the place
+      turns_[Index(made.turn)] = std::move(turn);
+    }
+    for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
+      Turn& reader = turns_[Index(order_[at])];
+      for (size_t i = 0; i < reader.makers.size(); ++i)
+        if (reader.makers[i] == one.of.turn &&
+            !IsKept(one.of.turn, Index(made_as_[Index(reader.step)][i])))
+          reader.makers[i] = numbers.back();
+    }
+    order_.insert(order_.begin() + one.of.place, numbers.begin(), numbers.end());
+    DropUnused();
+    Measure();
+  }
+  // Drops turns that nothing reads any more.
+  void DropUnused() {
+    std::vector<char> is_read(turns_.size(), 0);
+    std::vector<int> left;
+    for (size_t at = order_.size(); at-- > 0;) {
+      const int number = order_[at];
+      const Turn& turn = turns_[Index(number)];
+      if (!is_read[Index(number)] && droppable_[Index(turn.step)]) continue;
+      for (const int maker : turn.makers)
+        if (maker >= 0) is_read[Index(maker)] = 1;
+      left.push_back(number);
+    }
+    order_.assign(left.rbegin(), left.rend());
+  }
+  // Drops the turns, the dearest first, that are not needed for the target: what they make is kept
+  // from the turn before them.
+  void Prune() {
+    std::vector<int> again;
+    for (const int turn : order_)
+      if (TurnBefore(turn) >= 0) again.push_back(turn);
+    StableSort(again, [&](int a, int b) { return StepOf(a).cost > StepOf(b).cost; });
+    for (const int turn : again) {
+      const int before = PlaceOf(turn) < 0 ? -1 : TurnBefore(turn);
+      if (before < 0) continue;
+      const std::vector<int> order = order_;
+      std::vector<int*> changed;
+      for (const int reader : order_)
+        for (int& maker : turns_[Index(reader)].makers)
+          if (maker == turn) changed.push_back(&maker);
+      for (int* const maker : changed) *maker = before;
+      DropUnused();
+      Measure();
+      if (peak_ <= target_) continue;
+      for (int* const maker : changed) *maker = turn;
+      order_ = order;
+      Measure();
+    }
+  }
+  // The nearest earlier turn of the same step; -1 where there is none.
+  int TurnBefore(int turn) const {
+    int before = -1;
+    for (const int other : turns_of_[Index(turns_[Index(turn)].step)])
+      if (PlaceOf(other) >= 0 && PlaceOf(other) < PlaceOf(turn) &&
+          (before < 0 || PlaceOf(other) > PlaceOf(before)))
+        before = other;
+    return before;
+  }
+
+  const RecomputeProblem& problem_;
+  const int64_t target_;
+  RecomputedRun result_;
+  std::vector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
+  std::vector<char> droppable_;             // by step: it runs for its readers alone
+  std::vector<std::vector<int>> turns_of_;  // by step
+  std::vector<Turn> turns_;
+  std::vector<int> order_;          // turns
+  std::vector<size_t> first_slot_;  // by turn; a slot is an output of a turn
+  size_t slots_ = 0;
+  double given_cost_ = 0;
+  // What Measure finds.
+  std::vector<int> place_;              // by turn, in order_; -1: not in it any more
+  std::vector<int> last_use_;           // by slot; -1: none
+  std::vector<int64_t> granted_;        // by slot: the bytes that its last reader takes over
+  std::vector<int64_t> live_, across_;  // by place: while its turn runs, and just before
+  std::vector<int> above_;              // by place: how many before it are above the target
+  int64_t peak_ = 0;
+  int peak_at_ = -1;
+  // By slot: the last touch up to the peak and the first after it; -1: none.
+  std::vector<int> last_touch_, next_use_;
+  std::vector<int64_t> change_;  // by place; what Rate adds up
+};
+
+}  // namespace detail
+
+OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes) {
+  return detail::Recomputer(problem, bytes).Run();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
+
+// ---- opkit/graph/plan/impl/recomputed_graph.ipp
+// A plan's graph as steps that may run again, the graph of a run in which some do, and plans of it
+// until one fits.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_COLD OPKIT_INLINE RecomputedGraph::RecomputedGraph(const Specialization& found, Device memory)
+    : found_(found), view_(found.plan_view()) {
+  problem_.bytes.assign(Index(view_.num_values()), 0);
+  for (int value = 0; value < view_.num_values(); ++value)
+    problem_.kept.push_back(view_.IsOutput(value));
+  const NameIndex waited_for = ControlNames(view_.graph());
+  for (int step = 0; step < found.schedule().size(); ++step)
+    AddStep(found.schedule().original_of(step), memory, waited_for);
+}
+
+OPKIT_COLD OPKIT_INLINE void RecomputedGraph::AddStep(int node, Device memory,
+                                                      const NameIndex& waited_for) {
+  const std::vector<int> parts = found_.PartsOf(node);
+  if (parts.empty()) return;
+  parts_.push_back(parts);
+  RecomputeProblem::Step& step = problem_.steps.emplace_back();
+  step.cost = 0;
+  step.repeatable = found_.BodiesOf(node).empty();
+  for (const int part : parts) {
+    const OperatorDef& def = view_.graph().node(part);
+    step.cost += CostOf(part);
+    step.repeatable = step.repeatable && IsRepeatable(view_, part) && def.subgraphs().empty() &&
+                      !IsWaitedFor(def, waited_for);
+    for (const int value : view_.inputs(part))
+      if (value >= 0 && !Contains(step.inputs, value) && !Contains(parts, view_.producer(value)))
+        step.inputs.push_back(value);
+    for (const int value : view_.outputs(part)) {
+      if (value < 0 || view_.producer(value) != part || found_.ValueOf(value) < 0) continue;
+      const int made = found_.ValueOf(value);
+      step.outputs.push_back(value);
+      const TensorInfo& info = found_.types()[made];
+      step.repeatable = step.repeatable && info.shape.is_known();
+      if (found_.memory().IsPlanned(made) && MemoryDevice(info.device) == memory)
+        problem_.bytes[Index(value)] = (found_.BytesOf(made) + 63) / 64 * 64;
+    }
+  }
+  const NodeChoice& choice = found_.choice(node);
+  if (MemoryDevice(choice.device) == memory) step.scratch_bytes = choice.config.scratch_bytes;
+  const auto place_of = [&](const std::vector<int>& values, int made) {
+    size_t at = 0;
+    while (at < values.size() && found_.ValueOf(values[at]) != made) ++at;
+    return at < values.size() ? static_cast<int>(at) : -1;
+  };
+  for (const auto& [input, output] : choice.config.inplace) {
+    const int read = place_of(step.inputs, found_.view().inputs(node)[Index(input)]);
+    const int made = place_of(step.outputs, found_.view().outputs(node)[Index(output)]);
+    if (read >= 0 && made >= 0) step.in_place.emplace_back(read, made);
+  }
+}
+
+// Nanoseconds, about, on a core that computes 100 and moves 10 bytes in each.
+OPKIT_COLD OPKIT_INLINE double RecomputedGraph::CostOf(int node) const {
+  const OperatorDef& def = view_.graph().node(node);
+  const auto infos = [&](std::span<const int> values) {
+    std::vector<TensorInfo> out;
+    for (const int value : values)
+      out.push_back(value < 0 ? TensorInfo() : found_.plan_types()[value]);
+    return out;
+  };
+  const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema) return 0;
+  const OpCost cost = schema->Cost(def, infos(view_.inputs(node)), infos(view_.outputs(node)));
+  return 0.01 * static_cast<double>(cost.flops) +
+         0.1 * (static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
+}
+
+// Writes the nodes of a run, one after the other, under names of their own.
+class RecomputedGraph::Writer {
+ public:
+  Writer(const RecomputedGraph& from, const RecomputedRun& run, bool walked)
+      : from_(from), run_(run), walked_(walked), names_(run.steps.size()) {
+    const Graph& graph = from.view_.graph();
+    for (const OperatorDef& def : graph.nodes())
+      if (!def.name().empty()) ++named_[Index(Number(def.name()))];
+    for (size_t at = 0; at < run.steps.size(); ++at) {
+      anchored_.push_back(anchor_);
+      for (const int part : from.parts_[Index(run.steps[at].step)]) WritePart(at, part);
+      if (!run.steps[at].moved) anchor_ = static_cast<int>(nodes_.size()) - 1;
+    }
+    out_.graph = WithContents(graph, graph.constants(), std::move(nodes_));
+  }
+  Rewritten Take() { return std::move(out_); }
+
+ private:
+  void WritePart(size_t at, int part) {
+    const RecomputedRun::Step& step = run_.steps[at];
+    const OperatorDef& original = from_.view_.graph().node(part);
+    OperatorDef def = original;
+    const auto inputs = from_.view_.inputs(part);
+    bool waits = step.moved && !walked_ && anchor_ >= 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] < 0) continue;
+      const int maker = MakerOf(at, inputs[i]);
+      if (maker < 0) continue;
+      // Where it reads what has waited for the same node, that is enough.
+      if (run_.steps[Index(maker)].moved && anchored_[Index(maker)] == anchor_) waits = false;
+      const std::string& name = NameOf(Index(maker), inputs[i]);
+      if (name != def.inputs()[i]) def.mutable_inputs()[i] = name;
+    }
+    if (waits) def.ControlInput(NameAnchor());
+    if (step.again) {
+      const auto outputs = from_.view_.outputs(part);
+      for (size_t o = 0; o < outputs.size(); ++o) {
+        if (outputs[o] < 0) continue;
+        names_[at].emplace_back(outputs[o], FreshName(def.outputs()[o]));
+        def.mutable_outputs()[o] = names_[at].back().second;
+      }
+      if (!def.name().empty()) def.Name(FreshNodeName(def.name() + "#again"));
+      out_.again.emplace_back(SelectionName(original), SelectionName(def));
+    }
+    nodes_.push_back(std::move(def));
+  }
+  // The place in the run of what makes the value for the step there; -1: an input or a constant.
+  int MakerOf(size_t at, int value) const {
+    const RecomputeProblem::Step& step = from_.problem_.steps[Index(run_.steps[at].step)];
+    for (size_t i = 0; i < step.inputs.size(); ++i)
+      if (step.inputs[i] == value) return run_.steps[at].makers[i];
+    return static_cast<int>(at);  // another part of the step
+  }
+  const std::string& NameOf(size_t at, int value) const {
+    for (const auto& [made, name] : names_[at])
+      if (made == value) return name;
+    return from_.view_.name(value);
+  }
+  std::string FreshName(const std::string& value) {
+    std::string name = value + "#again";
+    while (from_.view_.graph().HasValue(name) || values_.Find(name) >= 0) name += "'";
+    values_.Add(name);
+    return name;
+  }
+  int Number(const std::string& node) {
+    const int number = node_names_.Add(node);
+    if (Index(number) == named_.size()) named_.push_back(0);
+    return number;
+  }
+  std::string FreshNodeName(std::string name) {
+    while (node_names_.Find(name) >= 0) name += "'";
+    ++named_[Index(Number(name))];
+    return name;
+  }
+  // The name of the node to wait for, which no other node may have.
+  const std::string& NameAnchor() {
+    OperatorDef& def = nodes_[Index(anchor_)];
+    if (def.name().empty() || named_[Index(node_names_.Find(def.name()))] > 1)
+      def.Name(FreshNodeName(SelectionName(def).empty() ? def.type() : SelectionName(def)));
+    return def.name();
+  }
+
+  const RecomputedGraph& from_;
+  const RecomputedRun& run_;
+  const bool walked_;
+  Rewritten out_;
+  std::vector<OperatorDef> nodes_;
+  std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: values of new names
+  std::vector<int> anchored_;                                    // by place: the anchor there
+  int anchor_ = -1;  // the last of nodes_ that was not moved; -1 before it
+  NameIndex values_, node_names_;
+  std::vector<int> named_;  // by number of node_names_: how many nodes have it
+};
+
+OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(
+    const RecomputedRun& run, bool walked) const {
+  return Writer(*this, run, walked).Take();
+}
+
+// The arena that exceeds the capacity most, or is the largest.
+OPKIT_COLD inline const ArenaPlan* LargestArena(const Specialization& found) {
+  const ArenaPlan* largest = nullptr;
+  for (const ArenaPlan& arena : found.memory().arenas())
+    if (!largest || arena.plan.arena_bytes > largest->plan.arena_bytes) largest = &arena;
+  return largest;
+}
+
+// The selection for a graph in which nodes run again: by its own name, or as the original.
+OPKIT_COLD inline Selection ForcedAgain(
+    const Selection& forced, const Selection& aside,
+    const std::vector<std::pair<std::string, std::string>>& again) {
+  Selection out = forced;
+  for (const auto& [original, name] : again) {
+    const SelectedKernel* found = aside.Find(name);
+    if (!found) found = forced.Find(original);
+    if (!found) continue;
+    out.nodes.push_back(*found);
+    out.nodes.back().node = name;
+  }
+  return out;
+}
+
+OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
+  const int64_t capacity = state.options().memory.capacity_bytes;
+  // The selection of such a plan names nodes that run again, which the graph does not have yet.
+  Selection forced, aside;
+  for (const SelectedKernel& one : state.options().selection.nodes) {
+    const bool is_again = one.node.find("#again") != std::string::npos;
+    (is_again && !state.graph().HasValue(one.node) ? aside : forced).nodes.push_back(one);
+  }
+  state.SetSelection(forced);
+  const IntrusivePtr<Specialization> given = state.MakeUnbounded(state.view());
+  const ArenaPlan* arena = LargestArena(*given);
+  if (!arena || arena->plan.arena_bytes <= capacity) return state.Keep(given);
+
+  const RecomputedGraph steps(*given, arena->device);
+  const RecomputedRun as_given = Recompute(steps.problem(), (std::numeric_limits<int64_t>::max)());
+  struct {
+    std::unique_ptr<ViewedGraph> graph;
+    Selection selection;
+    PlanState::Recomputed recomputed;
+    int64_t bytes, peak;
+  } best{nullptr, {}, {}, arena->plan.arena_bytes, as_given.given_bytes};
+  // The steps may count bytes that the plan does not need.
+  int64_t target = capacity + (std::max)(as_given.given_bytes - best.bytes, int64_t{0});
+  for (int i = 0; i < MemoryPlanOptions::kRecomputeTries && target >= as_given.least_bytes; ++i) {
+    const RecomputedRun run = Recompute(steps.problem(), target);
+    if (run.peak_bytes >= best.peak) break;
+    best.peak = run.peak_bytes;
+    RecomputedGraph::Rewritten rewritten = steps.Rewrite(run, state.IsWalked());
+    auto graph = std::make_unique<ViewedGraph>(std::move(rewritten.graph));
+    Selection selection = ForcedAgain(forced, aside, rewritten.again);
+    state.SetSelection(selection);
+    const IntrusivePtr<Specialization> made = state.MakeUnbounded(graph->view);
+    const ArenaPlan* const lowered = LargestArena(*made);
+    const int64_t bytes = lowered ? lowered->plan.arena_bytes : 0;
+    const PlanState::Recomputed recomputed{
+        static_cast<int>(rewritten.again.size()),
+        run.given_cost > 0 ? run.added_cost / run.given_cost : 0};
+    if (bytes <= capacity) {
+      state.UseGraph(std::move(graph), recomputed);
+      return state.Keep(made);
+    }
+    if (bytes < best.bytes) {
+      best.graph = std::move(graph);
+      best.selection = std::move(selection);
+      best.recomputed = recomputed;
+      best.bytes = bytes;
+    }
+    target -= bytes - capacity;
+  }
+  // Nothing fits: the Error tells of the plan that comes nearest.
+  state.SetSelection(best.graph ? best.selection : forced);
+  if (!best.graph) return static_cast<void>(state.Specialize(state.inputs(), nullptr));
+  const int nodes = best.recomputed.nodes;
+  state.UseGraph(std::move(best.graph), best.recomputed);
+  InContext(
+      [&] { state.Specialize(state.inputs(), nullptr); },
+      [&] { return StrCat("with ", nodes, " nodes computed again, the fewest bytes found"); });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
+
 // ---- opkit/engine/schedule/impl/replay_core.ipp
 // How a replay's run begins and ends, and how the pool's threads take part in it: they look for
-// ready nodes, hand them to each other, share levels, wake each other and leave.
+// ready nodes, give them to each other, share levels, wake each other and leave.
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
@@ -35782,7 +37238,7 @@ class SharedLevel {
  public:
   static constexpr int kMaxPieces = 0xffff;
 
-  // Called by one thread, once the level before is done.
+  // Offers a level in `pieces` pieces. Called by one thread, once the level before is done.
   void Share(int level, int pieces) {
     left_.Add(pieces);
     // Release: a claim sees the writes of the levels before.
@@ -35790,8 +37246,8 @@ class SharedLevel {
                 std::memory_order_release);
   }
 
-  // Claims a piece and calls run(begin, end) with its positions in level order; false when no piece
-  // is left.
+  // Claims a piece and calls run(begin, end) with its positions in level order; returns false if no
+  // piece is left.
   template <class F>
   bool RunPiece(const Schedule& schedule, F&& run) {
     // Relaxed: a hint; the claim below decides.
@@ -35821,11 +37277,11 @@ class SharedLevel {
   Latch left_;
 };
 
-// A run is over when all nodes have completed or it has been given up, and no thread is inside. All
-// state that decides this is guarded by one mutex, which a thread takes when it runs out of work or
-// hands some over, never for a node. The pool's tasks (helpers) outlive the run they were queued
-// for: one that comes too late serves the next run or finds nothing to do. Each keeps the core
-// alive.
+// A run is over when all nodes have completed or it has been given up, and no thread is inside. One
+// mutex guards all state that decides this. A thread takes it when it runs out of work or gives
+// some away, never for a node. The pool's tasks (helpers) may outlive the run they were queued for:
+// a helper that comes too late serves the next run or finds nothing to do. Each helper keeps the
+// core alive.
 class ReplayCore::Impl final : public ReplayCore {
  public:
   Impl(const Schedule& its_schedule, ThreadPool& pool, const Body& its_body)
@@ -35908,8 +37364,8 @@ class ReplayCore::Impl final : public ReplayCore {
     duty.Do();
   }
 
-  // The node's early successors are released by the thread that ran its body, so neither has to
-  // wait for the other.
+  // Releases the node's successors that are not early. The thread that ran its body releases the
+  // early ones, so neither thread waits for the other.
   void Complete(int node, std::exception_ptr error) override {
     OPKIT_ASSERT(node >= 0 && node < schedule.size());
     if (error) Fail(std::move(error));
@@ -35993,11 +37449,12 @@ class ReplayCore::Impl final : public ReplayCore {
   enum class Phase {
     kIdle,
     kRunning,
-    kOver,       // Run has still to fetch the error
+    kOver,       // Run has still to take the error
     kAbandoned,  // given up, nodes pending
   };
   enum class Work { kNone, kLead, kNodes };
 
+  // A task of the pool that takes part in a run.
   struct Helper : PoolTask {
     Helper() : PoolTask(&Main, Invocation{}) {}
     static void Main(PoolTask* task) noexcept {
@@ -36036,8 +37493,8 @@ class ReplayCore::Impl final : public ReplayCore {
     std::exception_ptr error = {};
   };
 
-  // The system refused the pool its first thread: the threads that take part do all the work, or
-  // this thread where none does.
+  // Does without a helper, if the system refused the pool its first thread: the threads that take
+  // part do all the work, or this thread if there are none.
   OPKIT_COLD static void DoWithout(Helper& helper) {
     const IntrusivePtr<Impl> core = std::move(helper.core);
     {
@@ -36050,7 +37507,8 @@ class ReplayCore::Impl final : public ReplayCore {
     core->Participate(worker);
   }
 
-  // Ends where a completion has made nodes ready, which pool_.Wait runs.
+  // Polls the body for completions. Ends when a completion has made nodes ready, which pool_.Wait
+  // runs.
   void PollPending() {
     while (!over_.done() && offers_.load(std::memory_order_relaxed) == 0 && !stopped() &&
            body.poll(body.object)) {
@@ -36063,7 +37521,7 @@ class ReplayCore::Impl final : public ReplayCore {
     GiveUp(ErrorCode::kDeadlineExceeded);
     return true;
   }
-  // Relaxed: stopped() says why.
+  // Relaxed: stopped() gives the reason.
   void SetWatch(Watch watch) { watch_.store(watch, std::memory_order_relaxed); }
 
   // Sets the state that the first thread of a run finds. Throws when a run is in progress.
@@ -36144,8 +37602,8 @@ class ReplayCore::Impl final : public ReplayCore {
     wanted_.store(wanted, std::memory_order_relaxed);
   }
 
-  // Adds a chain whose last node is `tail`. Where there is no room for one more chain, joins it
-  // with another behind `tail`.
+  // Adds a chain whose last node is `tail`. If there is no room for one more chain, joins it with
+  // another behind `tail`.
   void Offer(ReadyChain chain, int tail) {
     if (chains_ < kMaxChains) {
       shared_[chains_++] = chain;
@@ -36224,7 +37682,7 @@ class ReplayCore::Impl final : public ReplayCore {
     return work;
   }
 
-  // Looks for work; false when none came for too long.
+  // Looks for work; returns false if none came for too long.
   bool Search(const ReplayWorker& worker) {
     uint64_t start = Ticks();
     do {
@@ -36312,7 +37770,7 @@ class ReplayCore::Impl final : public ReplayCore {
   Phase phase_ = Phase::kIdle;
   bool given_up_ = false;
   bool lead_offered_ = false;  // an asynchronous run that no thread has begun
-  bool sharing_ = false;       // levels: threads are welcome though nothing is on offer
+  bool sharing_ = false;       // levels: threads may join though nothing is on offer
   int active_ = 0;
   int searching_ = 0;
   int queued_ = 0;
@@ -37944,15 +39402,15 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// Serves the layouts and devices of a library's registries to its host.
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Describes the layouts and devices of a library's registries to its host.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Null: the standard layout.
+// Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
                                                              const char* from_layout,
                                                              const opkit_tensor* to,
@@ -37963,6 +39421,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor*
   });
 }
 
+// An opkit_layout for a registered layout.
 struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
@@ -37993,6 +39452,7 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   opkit_layout abi{};
 };
 
+// An opkit_layout_converter for a registered direct converter.
 struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   explicit ExportedConverter(const LayoutPair& pair) {
     abi.size = sizeof abi;
@@ -38007,6 +39467,7 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
   opkit_layout_converter abi{};
 };
 
+// An opkit_device for a registered device type.
 struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
   ExportedDevice(DeviceType number, std::string its_name)
       : type(number), name(std::move(its_name)) {
@@ -38081,21 +39542,23 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #endif
 
 // ---- opkit/plugin/export/host_memory.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// HostMemory: the memory of a library's tensors, from its host's allocators. For definitions.
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// HostMemory: takes the memory of a library's tensors from its host's allocators. Included by
+// definitions.
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Memory of this image's tensors, by the allocator that the host has when it is asked for.
+// An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
  public:
   HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
   const char* name() const override { return own_.name(); }
 
-  // Not where the program exports its symbols and the library has its table of allocators.
+  // Replaces this image's allocators. Changes nothing if the program exports its symbols, so that
+  // both images share one table of allocators.
   static void Use() {
     if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
     void *memory = nullptr, *owner = nullptr;
@@ -38145,6 +39608,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   void Free(void* owner, void* memory, int64_t bytes) noexcept {
     owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
   }
+  // Removes the entry of `data` and returns its owner; returns `usual` without an entry.
   void* Forget(const void* data, void* usual) {
     MutexLock lock(mutex_);
     for (auto& one : others_) {
@@ -38160,8 +39624,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 
   const DeviceType type_;
   Allocator& own_;
-  std::atomic<void*> usual_{nullptr};  // the first owner, of nearly all memory
-  Mutex mutex_;                        // of the others
+  std::atomic<void*> usual_{nullptr};  // the first owner, which nearly all memory has
+  Mutex mutex_;                        // guards others_
   std::vector<std::pair<void*, void*>> others_;
   std::atomic<int64_t> num_others_{0};
 };
@@ -38173,29 +39637,30 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 #endif
 
 // ---- opkit/plugin/export/host_spans.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
-// HostSpans: a library's part in the profile that its host records. For definitions.
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// HostSpans: adds the spans of a library to the profile that its host records. Included by
+// definitions.
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Spans of this image in the profile that the host records: those that its operators open in their
-// runs, by ProfileScope and Invoke. Each thread has a list of the open ones.
+// The span sink of a library. Passes on to the host the spans that the library's operators open
+// during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
 class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  public:
   static void Use() { g_image_span_sink = &g_sink; }
-  // Begins or ends with the host's recording, which it returns.
+  // Installs the sink if the host records, else removes it. True if the host records.
   static bool Follow() {
     static constinit HostSpans spans;
     SpanSink* const wanted =
         OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
-    // Relaxed: as CurrentSpanSink, a thread that sees it late records later.
+    // Relaxed, as in CurrentSpanSink: a thread that sees the sink late records later.
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // The next span of this thread with the operator's name is one that the host has opened already.
+  // Marks the next span of this thread with the operator's name as opened by the host already.
   class Known {
    public:
     explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
@@ -38215,8 +39680,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     auto* const span = new (std::nothrow) Span{t_span};
     if (!span) return Pass();
     t_span = span;
-    // The span gets an identity from the host. Where the two images share the current one, which is
-    // `now`, its parent is that of `now`.
+    // The host gives the span its identity, as a child of the current one. If both images share the
+    // current identity, that is `now`: reset it to the parent first.
     now.id = now.parent;
     try {
       g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
@@ -38242,7 +39707,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  private:
   struct Span {
     Span* outer;
-    int64_t passed = 0;  // open ones inside it that the host does not see
+    int64_t passed = 0;  // open spans inside it that the host does not see
     opkit_scope scope{};
   };
   static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
@@ -38261,7 +39726,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #endif
 
 // ---- opkit/plugin/export/impl/export_operators.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Runs the operators of a library's registries for its host, and describes them.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
@@ -38269,13 +39734,13 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
-// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
+// The thread that runs tasks, other than loops, of the library's operators: a second pool would
+// take CPUs from the host's. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the function that the author gave
-  bool described = false;        // to a host that has taken the library and not yet ended it
+  void (*finalize)() = nullptr;  // the author's function
+  bool described = false;        // true from the description to a host until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -38288,7 +39753,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
-  const struct End {  // also where the author's function throws
+  const struct End {  // runs also if the author's function throws
     ~End() {
       delete g_export_threads.pool.exchange(nullptr);
       g_export_threads.described = false;
@@ -38301,7 +39766,8 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
-  // The pool that this thread had before: also the host's, where the two share the variable.
+  // Gives the thread the pool that it had before the operator's run. The host may share this
+  // variable.
   struct OuterPool {
     explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
     OuterPool(const OuterPool&) = delete;
@@ -38318,8 +39784,9 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 
   ThreadPool* const pool_ = t_pool.pool;
 };
-// The host's call that the operator which runs in this thread serves.
+// The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+// Sets t_host_call for its own life.
 class OPKIT_IMAGE_LOCAL HostCallScope {
  public:
   explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
@@ -38331,12 +39798,12 @@ class OPKIT_IMAGE_LOCAL HostCallScope {
   const opkit_call* const outer_;
 };
 
-// The library's operator behind one operator of the host's, and the tensors that it reads and
-// writes. A typed operator on the CPU is called directly, as Invoke of a program calls it; another
-// one is bound to a workspace.
+// The library's operator behind one operator of the host, and the tensors that it reads and writes.
+// A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
+// operator is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
-  // `config`: null where the host has chosen none.
+  // `config` is null if the host has chosen no configuration.
   ExportedInstance(const Kernel& kernel, const opkit_node& node, const KernelConfig* config)
       : def_(DefinitionOfAbi(&node)),
         registered_(StrCat("registered at ", kernel.Place())),
@@ -38357,8 +39824,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     outputs_.resize(def_.outputs().size());
   }
 
-  // Runs at its place in the host's stream, where there is one: a stream of the CPU's waits for the
-  // operator, on a native one it issues its work.
+  // Runs the operator, at its place in the host's stream if there is one. A CPU stream waits for
+  // the operator; on a native stream the operator issues its work.
   void Run(const opkit_call* call) {
     const Device device = def_.device();
     if (!call->asynchronous) {
@@ -38388,7 +39855,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Outputs get names of their own, but for those that must be an input's.
+  // Gives output o a name of its own, or the name of the input in whose place it must be.
   void NameOutput(const OpSchema& schema, size_t o) {
     std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
@@ -38402,7 +39869,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     while (Contains(def_.inputs(), name)) name += "_out";
   }
 
-  // Whether `tensor` is the view already, so that nothing has to be made.
+  // True if `tensor` is the view already, so that no new tensor is needed.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view, const char* layout) {
     if (layout) [[unlikely]]
       return tensor.raw_data() == view.data && tensor.storage() &&
@@ -38462,7 +39929,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       RethrowForHost(error);
     }
   }
-  // Without the lines about this operator, of which the host has its own.
+  // Throws the error without the lines about this operator, which the host adds itself.
   [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
     Error told(error.code(), error.message());
     for (const std::string& line : error.context()) {
@@ -38472,7 +39939,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     throw told;
   }
 
-  // Copies a result that does not lie in the host's memory there.
+  // Copies a result that does not lie in the host's memory to that memory.
   void Deliver(const opkit_call* call, size_t o) {
     opkit_tensor view = OpTensor(*opkit_output(call, o)).view();
     const bool is_open = view.dtype == OPKIT_UNDEFINED;
@@ -38512,8 +39979,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           " for it; correct the schema's TensorInferenceFunction, or write one");
   }
 
-  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
-  // the host's call points to.
+  // A run that the host's stream starts later: a call of its own, with copies of the data that the
+  // host's call points to.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -38550,13 +40017,13 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   OperatorDef def_;
   const std::string registered_;
-  std::vector<int> shared_inputs_;  // by output: the input whose place it must take; -1: none
-  BoundOperator bound_;             // or
+  std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
+  BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // of the direct call
+  std::vector<Tensor> inputs_, outputs_;  // for call_
 };
 
-// Frees the registries where the image is unmapped, and not at the program's end.
+// Frees the registries when the library is unmapped, but not at the program's end.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
     if (g_export_threads.described) return;
@@ -38567,8 +40034,8 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// The functions of an opkit_op over a schema and of its kernels over those of the registry, which
-// are their `author`.
+// Functions of an opkit_op whose `author` is a schema, and of opkit_kernels whose `author` is a
+// kernel of the registry.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -38686,7 +40153,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
          {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
-  // Wrong shapes are for infer_shape to report.
+  // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
   static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                                 opkit_value* outputs) {
     return GuardedCall([&] {
@@ -38741,8 +40208,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       }
     });
   }
-  // The largest scratch among the first configurations that the device's kernels propose in
-  // standard layouts: the host does not say which of them it asks for.
+  // Computes the largest scratch of the device's kernels, each by its first proposed configuration
+  // in standard layouts: the host does not name the kernel that it will run.
   OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                               const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
@@ -38785,20 +40252,20 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema,
     SchemaFunctions::FillIn(device.abi, *kernel);
   }
 }
-// A record of an operator of the registries: the library's second way to describe one.
+// Returns a record of a registered operator, like those of REGISTER_OP.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   FunctionRecord record(new FunctionOpRecord);
   record->name = schema.name();
   record->doc = schema.doc();
   record->file = schema.file();
   record->line = schema.line();
-  // A host that does not know OPKIT_OP_KEEPS_STATE leaves the node alone all the same.
+  // OPKIT_OP_EFFECTS protects the node from hosts that do not know OPKIT_OP_KEEPS_STATE.
   const bool keeps = schema.is_stateful() && !schema.runs_may_differ();
-  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes what inference leaves open
+  record->flags = OPKIT_OP_ALLOCATES_OUTPUTS |  // a class makes outputs that inference leaves open
                   (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
                   (keeps ? OPKIT_OP_KEEPS_STATE : 0) |
                   (schema.needs_subgraph() ? OPKIT_OP_SUBGRAPH : 0) |
-                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : OPKIT_OP_CLOSED_ATTRS);
   SchemaFunctions::FillIn(record->abi, schema);
   if (g_read_gradient)
     g_read_gradient(*record);
@@ -38807,7 +40274,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
-  // The in-place pairs of the first values: a schema answers for any pair by a function.
+  // Adds the in-place pairs of the first values: a schema decides each pair by a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -38818,7 +40285,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
-// What the library says of a backend of its kernels.
+// Describes a backend of the library's kernels to the host: its rank and availability.
 struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
   explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
     abi.size = sizeof abi;
@@ -38898,15 +40365,15 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 
 // ---- opkit/plugin/export/impl/export_gradients.ipp
 #if defined OPKIT_PLUGIN_AUTHOR_HPP_ && defined OPKIT_OP_GRADIENT_GRADIENT_HPP_
-// Serves the gradient makers of a library's registries to its host.
+// Lets the host call the gradient makers of a library's registries.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The library's gradient maker gives new values names of its own; the host then gives each its
-// name.
+// Calls the library's gradient maker, which gives new values names of its own. The host's new_name
+// then replaces each of them.
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {

@@ -92,8 +92,7 @@ enum {
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A view of a tensor. A tensor that the node leaves out has the dtype OPKIT_UNDEFINED and no
- * data. */
+/* A view of a tensor. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
@@ -179,9 +178,8 @@ struct opkit_node {
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
-  /* Since 1.3. Names of nodes that must run before this node, although it reads none of their
-   * outputs; the backend that the node requests, empty for none; nonzero if it computes a
-   * gradient. */
+  /* Since 1.3. Nodes that must run before this one, although it reads none of their outputs; the
+   * backend that it requests, empty for none; nonzero if it computes a gradient. */
   uint64_t num_control_inputs;
   const char* const* control_inputs;
   const char* backend;
@@ -221,8 +219,7 @@ typedef struct opkit_call {
   uint64_t num_outputs;
   const opkit_tensor* outputs;
   /* Scratch of the size that scratch_bytes, or the chosen opkit_config, requests; undefined at the
-   * start. OPKIT_NO_BYTES for 0 bytes; null if the operator has no scratch_bytes and the kernel has
-   * no propose. */
+   * start. OPKIT_NO_BYTES for 0 bytes; null without scratch_bytes and without propose. */
   void* scratch;
   int64_t scratch_bytes;
   void* stream; /* a cudaStream_t if the device is CUDA: issue the work there */
@@ -232,9 +229,8 @@ typedef struct opkit_call {
   int32_t reserved;
   uint64_t random_seed; /* for this run, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
-  /* Since 1.3. Names of the layouts of inputs and outputs; the strides of such a tensor mean
-   * nothing. A null name: the tensor lies as its strides say. A null array: all tensors do. Only
-   * for kernels whose configuration requests layouts. */
+  /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
+   * name or array: as strides say. Only for kernels whose configuration requests layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
@@ -272,11 +268,10 @@ struct opkit_host {
   /* Returns why the last failed function of this table failed in this thread. */
   const char* (*failure_text)(void);
 
-  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes, null for 0 bytes. Every
-   * call gives new memory, which is freed when the run has ended. May be called in any thread of
-   * the call. */
+  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes, null for 0 bytes; freed
+   * when the run has ended. May be called in any thread of the call. */
   opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
-  /* Allocates a dense tensor in the same way and writes it to *tensor. */
+  /* Allocates a dense tensor in the same way, written to *tensor. */
   opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
                             const int64_t* shape, opkit_tensor* tensor);
   /* Calls body(context, begin, end) for ranges that make up [0, n), on the host's threads and this
@@ -299,12 +294,10 @@ struct opkit_host {
                          const opkit_attr* const* attrs);
   void (*log)(const opkit_call* call, int32_t level, const char* text);
 
-  /* Begins a named part of the operator's own code, in this thread; scope_end ends it. Scopes
-   * nest. */
+  /* Begins a named part of the operator's own code in this thread; scope_end ends it. */
   void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
   void (*scope_end)(opkit_scope* scope);
-  /* Writes the identity that work in this thread has. adopt continues it in a thread of the
-   * author's own, until scope_end. */
+  /* Writes the identity of this thread's work; adopt continues it in another, until scope_end. */
   void (*invocation)(opkit_invocation* identity);
   void (*adopt)(const opkit_invocation* identity, opkit_scope* scope);
 
@@ -351,8 +344,7 @@ struct opkit_host {
                            void** owner);
   void (*deallocate)(void* owner, void* memory, int64_t bytes);
   /* Returns 1 if the program records a profile, else 0. span_begin begins a span of it in this
-   * thread, which scope_end ends; its kind is as in the low 8 bits of opkit_invocation.kind. `node`
-   * may be null. */
+   * thread, of a kind as in opkit_invocation.kind; scope_end ends it. `node` may be null. */
   int32_t (*is_profiling)(void);
   void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
@@ -361,8 +353,7 @@ struct opkit_host {
 typedef struct opkit_config {
   uint64_t size;
   const void* extension;
-  /* Names of the layouts of the node's inputs and outputs, null for the standard layout. A null
-   * array: all are standard. */
+  /* Layouts of the node's inputs and outputs, null for the standard one, or for all of them. */
   const char* const* input_layouts;
   const char* const* output_layouts;
   uint64_t num_inplace;
@@ -395,9 +386,8 @@ struct opkit_fusion {
   const opkit_value* next_outputs;
   const opkit_config* next_config;
   uint64_t read; /* the input of `next` that is output 0 of the node */
-  /* Gives one node for both, for a kernel of the same backend, and the configuration in which it
-   * runs. The node has the outputs of `next` and reads inputs of both. Without a call they stay
-   * two. */
+  /* Gives one node for both, for a kernel of the same backend, and its configuration. The node has
+   * the outputs of `next` and reads inputs of both. Without a call they stay two. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -408,8 +398,8 @@ struct opkit_kernel {
   uint64_t size;
   const void* extension;
   const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
-  /* Makes the `instance` of forward and backward, once for each operator that the host creates;
-   * destroy ends it with the operator. Without create, the instance is `author`. */
+  /* Makes the `instance` of forward and backward for each operator that the host creates; destroy
+   * ends it with the operator. Without create it is `author`. */
   opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
   void (*destroy)(void* instance);
   opkit_status (*forward)(void* instance, const opkit_call* call);
@@ -560,8 +550,7 @@ struct opkit_op {
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 /* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
-/* since 1.4: takes no attributes but attrs, also where there are none; without this flag an
-   operator that has parse_attrs and no attrs takes any */
+/* since 1.4: takes no attributes but attrs; else one with parse_attrs and no attrs takes any */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a

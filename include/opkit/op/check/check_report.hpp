@@ -7,8 +7,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// False under ThreadSanitizer, which ends a child that starts threads, and where the build is for an
-// emulator that cannot start them there: all units of it define OPKIT_CHECK_WITHOUT_CHILD.
+// False under ThreadSanitizer, which ends a child that starts threads, and where the build is for
+// an emulator that cannot start them there: all units of it define OPKIT_CHECK_WITHOUT_CHILD.
 inline constexpr bool kChecksInChild =
 #if defined(__SANITIZE_THREAD__) || defined(OPKIT_CHECK_WITHOUT_CHILD)
     false;
