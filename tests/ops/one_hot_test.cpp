@@ -22,6 +22,8 @@ TEST_CASE("one place is on") {
   CHECK(FloatsOf(Invoke("OneHot", {floats, Tensor::Scalar(2.f), kOffOn})[0]) == Floats{1, 5});
   CHECK(FloatsOf(Invoke("OneHot", {Tensor::Scalar<uint8_t>(1), List({2}), kOffOn})[0]) ==
         Floats{1, 5});
+  CHECK(FloatsOf(Invoke("OneHot", {Tensor::Scalar(UINT64_MAX), List({2}), kOffOn})[0]) ==
+        Floats{1, 1});
 }
 
 TEST_CASE("the depth becomes an axis, and only one number of at least 0 is a depth") {

@@ -22,7 +22,10 @@ inline int64_t IntegerAt(const Tensor& tensor, int64_t i) {
         Throw(ErrorCode::kInvalidArgument, "expected an integer, found ",
               static_cast<double>(value));
     }
-    return static_cast<int64_t>(value);
+    if constexpr (std::is_same_v<T, uint64_t>)  // a larger number is no index, as this one
+      return static_cast<int64_t>((std::min)(value, uint64_t{INT64_MAX}));
+    else
+      return static_cast<int64_t>(value);
   });
 }
 

@@ -91,6 +91,8 @@ class ChildReader {
 
 // Exit status of a child that cannot write to its pipe any more.
 inline constexpr int kPipeIsClosed = 113;
+// Exit status of a keeper that cannot start the child.
+inline constexpr int kNoProcess = 114;
 
 inline void WriteAll(int to, const void* data, size_t size) {
   for (size_t done = 0; done < size;) {
@@ -204,7 +206,7 @@ inline int KillChildren() {
   sigaction(SIGCHLD, nullptr, &at_end);
   std::signal(SIGCHLD, SIG_DFL);  // an ignored SIGCHLD would discard the status
   const pid_t keeper = getpid(), child = fork();
-  if (child < 0) _exit(kPipeIsClosed);
+  if (child < 0) _exit(kNoProcess);
   setpgid(child, child);  // in both, for whichever comes first
   if (child > 0) {
     sigset_t awaited;
@@ -230,6 +232,7 @@ inline std::string EndingOfChild(pid_t keeper) {
     return StrCat("signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
   if (WEXITSTATUS(status) == kPipeIsClosed)
     return "it closes files that it has not opened, which its tests need";
+  if (WEXITSTATUS(status) == kNoProcess) return "the system starts no more processes";
   return status == 0 ? "" : StrCat("exit status ", WEXITSTATUS(status));
 }
 

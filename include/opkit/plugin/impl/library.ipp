@@ -79,7 +79,8 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
     RefuseDescription(name, what, mend, code);
   };
   if (library.num_ops > 0 && (!library.ops || !IsAligned(library.ops)))
-    refuse("has operators, but opkit_library.ops is null");
+    refuse(
+        StrCat("has operators, but opkit_library.ops is ", library.ops ? "not aligned" : "null"));
   if (library.num_ops > kMostOps)
     refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
   std::vector<FunctionRecord> records;

@@ -26,8 +26,10 @@ void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, c
               void (*add)(LoadedLibrary&, const Struct&)) {
   const std::string& library = loaded.image->name;
   if (count > kMostParts || (count > 0 && (!all || !IsAligned(all))))
-    RefuseDescription(
-        library, StrCat("has ", count, " descriptions of a ", what, all ? "" : ", which are null"));
+    RefuseDescription(library, StrCat("has ", count, " descriptions of a ", what,
+                                      !all             ? ", which are null"
+                                      : IsAligned(all) ? ""
+                                                       : ", which are not aligned"));
   for (uint64_t i = 0; i < count; ++i) {
     if (!IsReadable(all[i], offsetof(Struct, author) + sizeof(void*)))
       RefuseDescription(library, StrCat("has a ", what, " at ", i,

@@ -35,7 +35,7 @@ class EnvironmentSession {
   bool Begin() {
     const char* const asked = std::getenv("OPKIT_PROFILE");
     if (!asked || !*asked) return false;
-    if (std::exchange(begun_, true)) return true;
+    if (std::exchange(begun_, true)) return started_;
     path_ = asked;
     for (size_t at = 0; (at = path_.find("%p", at)) != std::string::npos;)
       path_.replace(at, 2, StrCat(process_));
@@ -45,7 +45,7 @@ class EnvironmentSession {
       std::fprintf(stderr, "opkit: OPKIT_PROFILE: %s\n", error.what());
       return false;
     }
-    unwritten_ = true;
+    started_ = unwritten_ = true;
     std::atexit([] { Get().End(); });
     return true;
   }
@@ -71,7 +71,7 @@ class EnvironmentSession {
  private:
   std::string path_;
   const pid_t process_ = getpid();
-  bool begun_ = false;
+  bool begun_ = false, started_ = false;
   std::atomic<bool> unwritten_{false};
 };
 
