@@ -114,7 +114,8 @@ class MixedProgram {
     forced.passes = options.passes;
     forced.partitioners = options.partitioners;
     forced.devices = options.devices;
-    if (random_.OneIn(2)) std::ranges::reverse(forced.devices);
+    // Values that are rewritten may keep a branch from other devices.
+    if (!case_.options().rewrites && random_.OneIn(2)) std::ranges::reverse(forced.devices);
     forced.selection = ParseSelection(ToString(chosen));
     const Plan plan = Compile(graph, forced);
     // A branch that the first plan has left to its node may be planned here.

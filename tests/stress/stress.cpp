@@ -14,6 +14,7 @@
 #include "engine_programs.hpp"
 #include "graph_programs.hpp"
 #include "mixed_programs.hpp"
+#include "support/sanitizers.hpp"
 #include "support/thread_sanitizer.hpp"
 
 namespace {
@@ -68,7 +69,7 @@ void RunProgram(uint64_t seed, int most_threads) {
       return graph_programs::InvokeProgram(random, size).Run(most_threads);
     case 3:
       g_doing = "mixed graphs";
-      for (int graph = 0; graph < size / 50; ++graph)
+      for (int graph = 0; graph < 1 + Rounds(size / 64); ++graph)
         mixed_programs::MixedProgram(Random(random.Next())).Run(most_threads);
       return;
     default:
