@@ -179,6 +179,35 @@ TEST_CASE("what a step reads is made again too, where it is gone") {
   CHECK(OrderOf(Recompute(problem, 305)) == "0 1 2 3 1! 4");
 }
 
+TEST_CASE("what a later choice makes needless is not run again") {
+  // Value 0 saves half of what must go for the least cost by its bytes; value 1 saves all of it.
+  RecomputeProblem problem =
+      Problem({{{}, {0}}, {{}, {1}}, {{0, 1}, {}}, {{}, {}}, {{0, 1}, {}}}, {50, 100});
+  problem.steps[1].cost = 3;
+  problem.steps[3].scratch_bytes = 200;
+  for (size_t s : {2, 3, 4}) problem.steps[s].repeatable = false;
+  const RecomputedRun run = Recompute(problem, 250);
+  CHECK(OrderOf(run) == "0 1 2 3 1! 4");
+  CHECK(run.added_cost == 3);
+}
+
+TEST_CASE("what takes no other place above the bytes goes before what is cheaper and does") {
+  // Step 3 is the peak. To make value 0 again before step 6, beside values 1 and 2, takes scratch.
+  RecomputeProblem problem = Problem({{{}, {0}, {}, 1, 200},
+                                      {{}, {1}, {}, 2.5},
+                                      {{0, 1}, {}, {}, 1, 0, false},
+                                      {{}, {}, {}, 1, 300, false},
+                                      {{}, {2}, {}, 2},
+                                      {{2}, {}, {}, 1, 0, false},
+                                      {{0}, {}, {}, 1, 0, false},
+                                      {{1, 2}, {}, {}, 1, 0, false}},
+                                     {100, 100, 50});
+  const RecomputedRun run = Recompute(problem, 400);
+  CHECK(run.given_bytes == 500);
+  CHECK(OrderOf(run) == "0 1 2 3 4 5 6 1! 7");
+  CHECK(run.added_cost == 2.5);
+}
+
 TEST_CASE("an output takes the bytes of an input that dies") {
   RecomputeProblem problem = Problem({{{}, {0}}, {{0}, {1}}, {{1}, {2}}}, {100, 100, 100});
   CHECK(Recompute(problem, 1000).given_bytes == 200);

@@ -7,6 +7,8 @@
 #include "../random_graph.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/plan/converters.hpp"
+#include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/subgraph.hpp"
 #include "steps_of.hpp"
@@ -166,6 +168,52 @@ TEST_CASE("random graphs fit or are refused, and compute the same") {
   }
   CHECK(fitted > Rounds(20));
   CHECK(again > Rounds(40));
+}
+
+TEST_CASE("plans with converters are lowered until they fit themselves, not only their steps") {
+  // Each layer reads the one before it in another layout than the pass back does.
+  Graph graph;
+  graph.AddInput("a0", DType::kFloat32, {64});
+  for (int i = 1; i <= 32; ++i)
+    graph.AddNode(OperatorDef("InLayouts", {StrCat("a", i - 1)}, {StrCat("a", i)}).Arg("a", "A"));
+  std::string gradient = "a32";
+  for (int i = 32; i-- > 1;) {
+    graph.AddNode(OperatorDef("Add", {gradient, StrCat("a", i)}, {StrCat("g", i)}));
+    gradient = StrCat("g", i);
+  }
+  graph.AddOutput(gradient);
+  PlanOptions options{.threads = 1, .verify_memory = true};
+  const Plan given = Compile(graph, options);
+  const std::vector<Tensor> inputs{RandomTensor({64}, DType::kFloat32, 3)};
+  const std::vector<Tensor> expected = OutputsOf(given, inputs);
+  options.memory.recompute = true;
+  for (const int percent : {90, 75, 50, 35}) {
+    CAPTURE(percent);
+    options.memory.capacity_bytes = given.memory().arena_bytes * percent / 100;
+    const Plan plan = Compile(graph, options);
+    CHECK(plan.memory().arena_bytes <= options.memory.capacity_bytes);
+    CHECK(detail::SameBytes(OutputsOf(plan, inputs)[0], expected[0]));
+  }
+}
+
+TEST_CASE("nodes that one kernel computes run again as one, and wait as one") {
+  // V is two nodes that the backend "fusing" takes together.
+  Graph graph = ReadLate(OperatorDef("Tripling", {"X"}, {"T"}));
+  graph.InsertNode(1, OperatorDef("Tripling", {"T"}, {"V"}));
+  for (const int threads : {1, 2}) {
+    CAPTURE(threads);
+    PlanOptions options{.threads = threads, .verify_memory = true};
+    options.memory.capacity_bytes = 512;
+    options.memory.recompute = true;
+    const Plan plan = Compile(graph, options);
+    CHECK(StepsOf(plan) == std::vector<std::string>{"V", "A", "P", "Q", "V#again", "Y"});
+    CHECK(plan.memory().recomputed_nodes == 2);
+    const OperatorDef& first = plan.graph().node(plan.graph().Producer("T#again"));
+    CHECK(first.control_inputs().size() == (threads == 1 ? 0 : 1));
+    const std::vector<Tensor> inputs{RandomTensor({64}, DType::kFloat32, 3)};
+    CHECK(detail::SameBytes(OutputsOf(plan, inputs)[0],
+                            OutputsOf(Compile(graph, {.threads = 1}), inputs)[0]));
+  }
 }
 
 TEST_CASE("recomputation asks for a capacity and for known shapes") {

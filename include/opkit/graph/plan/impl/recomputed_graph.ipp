@@ -249,7 +249,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
       best.recomputed = recomputed;
       best.bytes = bytes;
     }
-    target -= bytes - capacity;
+    target = run.peak_bytes - (bytes - capacity);
   }
   // Nothing fits: the Error tells of the plan that comes nearest.
   state.SetSelection(best.graph ? best.selection : forced);
