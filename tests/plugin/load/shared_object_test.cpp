@@ -461,6 +461,9 @@ TEST_CASE("Thread-locals are named as far as the file has symbols, and noticed w
   CHECK(info.has_thread_locals);
   // The second is a local symbol, in the full table alone.
   CHECK(info.thread_locals == Strings{"_ZN7fixture7countedE", "_ZN7fixtureL10file_countE"});
+  std::string marked = bytes;  // as ARM64's assemblers mark where data begins
+  marked.replace(marked.rfind("_ZN7fixtureL10file_countE"), 3, std::string("$d\0", 3));
+  CHECK(detail::ReadElf(marked, "x").thread_locals == Strings{"_ZN7fixture7countedE"});
   ElfW(Ehdr) header;
   std::memcpy(&header, bytes.data(), sizeof header);
   header.e_shoff = 0;  // without section headers

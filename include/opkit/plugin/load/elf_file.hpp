@@ -184,9 +184,10 @@ class ElfReader {
       // Limits the sum of lengths: many symbols may have the same very long name.
       text_size_ += name.size();
       if (text_size_ > 16 * file_.size()) Damaged("its symbols' names are larger than the file");
-      // Skips the guards of listed variables, and compilers' own symbols.
+      // Skips the guards of listed variables, and compilers' own symbols. Files for ARM64 mark data
+      // by `$d` and code by `$x`.
       if (!name.starts_with("_ZGV") && !name.starts_with("__tls_guard") &&
-          !name.starts_with("_TLS_MODULE_BASE_"))
+          !name.starts_with("_TLS_MODULE_BASE_") && !name.starts_with('$'))
         list->emplace_back(name);
     }
   }
