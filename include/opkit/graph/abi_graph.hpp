@@ -1,5 +1,5 @@
-// Graphs, as opkit_abi.h passes them to a library or to an operator of functions, by themselves and
-// carried by nodes. For definitions.
+// Conversion between Graph and the opkit_graph of opkit_abi.h, in which graphs are passed to and
+// from libraries and operators of functions. Only files with definitions include this file.
 #ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
 #define OPKIT_GRAPH_ABI_GRAPH_HPP_
 
@@ -15,10 +15,11 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+// The limit for the nodes, and for each list of names, of an opkit_graph.
+inline constexpr uint64_t kMostNodes = 10'000'000;
 
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: what
-// the graph declares of its inputs.
+// An opkit_graph and the data that it points to. It includes `types`, the types of the graph's
+// values; if that is null, the types that the graph declares for its inputs.
 struct AbiGraph : RefCounted {
   explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
                     const GraphTypes* types = nullptr)
@@ -57,7 +58,7 @@ struct AbiGraph : RefCounted {
   }
 
   std::string name;
-  std::vector<int> order;  // the graph's number of each node here
+  std::vector<int> order;  // the index in the graph of each node of `view`
   std::vector<std::string> names;
   std::vector<const char*> pointers;
   IntrusivePtr<AbiAttributes> constants;
@@ -92,7 +93,7 @@ inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
   for (const NamedSubgraph& item : def.subgraphs())
     if (const Graph* graph = GraphOf(*item.graph)) {
       const GraphView view(*graph);
-      GraphTypes types(view);  // what it declares; the rest depends on the values around it
+      GraphTypes types(view);  // the declared types; others depend on the enclosing graph
       for (size_t i = 0; i < graph->inputs().size(); ++i)
         types[static_cast<int>(i)] = graph->inputs()[i].info;
       auto added = MakeIntrusive<AbiGraph>(view, item.name, &types);
@@ -101,15 +102,15 @@ inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
     }
 }
 
-// The value of a constant that an opkit_graph hands over.
+// Makes the tensor of a constant from its view in an opkit_graph.
 using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
 inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
   Tensor copy;
   copy.CopyFrom(TensorOfView(view));
   return copy;
 }
-// The graph, with the types of its inputs: those of the graph that it came from, or those that are
-// told. Error (kInvalidArgument) for a struct that is no graph.
+// Makes a Graph of an opkit_graph. An input has the type of the input of that name in `origin`,
+// else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
   if (!IsReadable(graph_of, kGraphBytes))

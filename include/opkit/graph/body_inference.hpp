@@ -1,5 +1,5 @@
-// The inference of graphs that nodes carry. MakeSubgraph includes it: a header-only program whose
-// nodes carry no graphs does not compile it.
+// Type inference of the graphs that nodes carry ("bodies"). Only MakeSubgraph and operators with
+// bodies include this file: a header-only program without them does not compile it.
 #ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
 #define OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
@@ -8,30 +8,29 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
-// that are known before a run stands beside them: a Tensor without dtype where there is none.
+// Types of a body's inputs and outputs, by position. The vectors of tensors have the data that is
+// known before a run, else a Tensor without dtype.
 struct InferredBody {
   const Graph* graph = nullptr;
-  std::vector<TensorInfo> given;            // of the inputs, before
-  std::vector<Tensor> given_data;           // of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
-  std::vector<Tensor> data;                 // of the outputs
+  std::vector<TensorInfo> given;            // the inputs before inference
+  std::vector<Tensor> given_data;           // data of the inputs
+  std::vector<TensorInfo> inputs, outputs;  // after inference; without `constant`
+  std::vector<Tensor> data;                 // data of the outputs
 };
 
-// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
-// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
-// with `name` as context.
+// Infers the types of `body`, whose input i is input `inputs[i]` of the node. The body's symbols
+// mean nothing outside it: an extent that is such a symbol is unknown to the node. Throws the
+// errors of InferGraph, with `name` as context.
 InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
                        std::string_view name,
                        UnknownOperators unknown = UnknownOperators::kRefused);
 
-// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
-// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
-// differ.
+// Infers a node whose inputs and outputs are those of its body, by position. Copies the types of
+// the body's inputs and outputs to the node. Throws kInvalidArgument if the counts differ.
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
                  UnknownOperators unknown = UnknownOperators::kRefused);
 
-// From now on a node that carries a graph is inferred from it.
+// Installs the inference of CarriedGraph: from now on a carried graph gives its node's types.
 void UseInferenceOfCarriedGraphs();
 
 }  // namespace detail

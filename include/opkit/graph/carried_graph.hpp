@@ -1,5 +1,5 @@
-// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
-// nodes that carry graphs are compared.
+// CarriedGraph: a Graph that a node carries, and access to it. SameGraph: bitwise equality of
+// graphs, by which nodes that carry graphs are compared.
 #ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 #define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
@@ -10,13 +10,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether two nodes compute the same, regardless of their names, inputs and outputs.
+// True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// The inference and the gradient of a node that runs the one graph that it carries. MakeSubgraph
-// and AddGradients fill this in, the latter also in the compiled runtime when it is loaded, so that
-// a header-only program that calls neither does not compile them. Relaxed: they are functions,
-// which refer to nothing that a thread has written.
+// Functions for nodes that carry one graph and run it: type inference and gradient. MakeSubgraph
+// sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
+// loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
+// enough: the functions depend on no data that the setting thread wrote.
 struct CarriedGraphRules {
   using Infer = void(const Graph& graph, InferenceContext& context);
   using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
@@ -27,24 +27,24 @@ struct CarriedGraphRules {
 };
 OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
 
-// A subgraph that is a Graph. MakeSubgraph makes one.
+// A subgraph that is a Graph. MakeSubgraph makes its objects.
 class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
  public:
   explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
-  // A subgraph of the same class with these contents.
+  // Returns a subgraph of the same class with these contents.
   virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;
 };
 
 }  // namespace detail
 
-// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
-// and tensors to the bit.
+// True if both graphs have the same inputs, constants, nodes and outputs, with the same names in
+// the same order. Compares attributes and tensors bit by bit.
 bool SameGraph(const Graph& a, const Graph& b);
 
-// The graph inside a carried subgraph; null when it is something else than a Graph.
+// Returns the Graph that a subgraph contains; null for a subgraph of another class.
 const Graph* GraphOf(const SubgraphBase& subgraph);
-// The node's subgraph of that name, null where it has none. It belongs to `def` and its copies.
+// Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
 }  // namespace opkit

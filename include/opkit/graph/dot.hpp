@@ -1,4 +1,5 @@
-// ToDot: a graph in the language of Graphviz: `dot -Tsvg graph.dot -o graph.svg`.
+// ToDot: writes a graph in the language of Graphviz, which draws it:
+// `dot -Tsvg graph.dot -o graph.svg`.
 #ifndef OPKIT_GRAPH_DOT_HPP_
 #define OPKIT_GRAPH_DOT_HPP_
 
@@ -8,15 +9,15 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct DotOptions {
-  // A box for each constant. Otherwise constants are lines in the boxes of the nodes that read
-  // them: real models have more constants than nodes, and Graphviz takes minutes to place them all.
+  // Draws a box for each constant. If false, a constant is a line in the boxes of the nodes that
+  // read it: real models have more constants than nodes, and Graphviz takes minutes to place them.
   bool constants = true;
 };
 
-// Inputs are green, constants grey, nodes blue, outputs double. Edges go from the node that made a
-// value, or rewrote it last, to those that read it. They carry its name, and its dtype and shape
-// where types are given; control inputs are dashed, subgraphs framed. Without types, a graph with
-// errors can be drawn too.
+// Draws inputs green, constants grey, nodes blue, outputs with a double line. Edges lead from the
+// node that made a value, or rewrote it last, to its readers. Their labels are the value's name
+// and, if types are given, its dtype and shape. Control inputs are dashed, subgraphs framed.
+// Without types, a graph with errors can be drawn too.
 //
 //   const GraphView view(graph);
 //   std::string picture = ToDot(graph, InferGraph(view));
@@ -31,8 +32,8 @@ struct DotGroup {
   std::vector<int> nodes;
 };
 
-// `types`, `backends` and `groups` are null where there are none; a node's backend is empty for a
-// converter between layouts.
+// Draws a graph. `types`, `backends` (by node) and `groups` may be null. An empty backend marks the
+// node as a converter between layouts.
 std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOptions& options,
                     const std::vector<std::string>* backends,
                     const std::vector<DotGroup>* groups = nullptr);

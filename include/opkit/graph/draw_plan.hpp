@@ -1,5 +1,4 @@
-// Pictures of a plan: its memory (time across, addresses up, a box for each value), and the graph
-// as it runs.
+// Pictures of a plan: its memory, and the graph that runs.
 #ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
 #define OPKIT_GRAPH_DRAW_PLAN_HPP_
 
@@ -8,15 +7,16 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// An SVG document for the input shapes used last. The steps across are those of the stored order;
-// where nodes run in another, boxes that could meet then do not overlap either. Values that share
-// bytes in place are one box with both names; a value whose shape a run decides has the box of its
-// bound, and "(at most)" behind its name. Errors: as Plan::memory(); kNotFound for a device
-// that the plan has no arena on.
+// Returns an SVG document of the memory for the input shapes used last: time to the right,
+// addresses upwards, a box for each value. Time is counted in steps of the stored order. Nodes may
+// run in another order: values that can be live at once then have different addresses too. Values
+// that share bytes in place are one box with both names. A value whose shape a run decides has the
+// box of its bound, and "(at most)" behind its name. Throws the errors of Plan::memory(), and
+// kNotFound for a device on which the plan has no arena.
 std::string DrawMemory(const Plan& plan, Device device = {});
 
-// The graph for Graphviz, with the backend of each node and, in orange, the converters between
-// layouts, for the shapes used last. Error as Plan::memory().
+// Returns the graph for Graphviz, for the shapes used last, with the backend of each node.
+// Converters between layouts are orange. Throws the errors of Plan::memory().
 std::string ToDot(const Plan& plan, const DotOptions& options = {});
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// Executor: runs a plan. It owns the memory that a run writes to: operators, tensors, an arena; so
-// that many executors of one plan run at once.
+// Executor: runs a plan. Each executor owns the operators, tensors and arenas that a run writes to,
+// so that many executors of one plan can run at once.
 #ifndef OPKIT_GRAPH_EXECUTOR_HPP_
 #define OPKIT_GRAPH_EXECUTOR_HPP_
 
@@ -16,17 +16,18 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-// Tensors by name, in the order of the graph's outputs.
+// The outputs of a run by name, in the order of the graph's outputs.
 //
 //   auto out = exec.Run(inputs);
 //   out["Y"];  out[0];
 //   for (const auto& [name, tensor] : out) …
 class NamedTensors {
  public:
-  // Null where there is none of that name.
+  // Returns null if there is no tensor of that name.
   const Tensor* find(std::string_view name) const;
   bool contains(std::string_view name) const { return find(name); }
-  // Errors: kNotFound that names the nearest; kOutOfRange for a position.
+  // Throws kNotFound, with the nearest name, for an unknown name, and kOutOfRange for a position
+  // past the end.
   const Tensor& at(std::string_view name) const;
   const Tensor& operator[](std::string_view name) const { return at(name); }
   const Tensor& operator[](size_t position) const;
@@ -39,11 +40,11 @@ class NamedTensors {
   std::vector<NamedTensor> items_;
 };
 
-// One run at a time; different executors of one plan may run at once. The tensors that Run returns
-// are the caller's: later runs write to other memory while somebody holds them. A dense input is
-// read where it is, one with strides is copied first; a bound output is written where it is. An
-// output that lies in a donated input is that input's memory: a run with the same tensor reads what
-// the run before left in it, and writes there again, so give it anew or write to it first.
+// Runs once at a time; different executors of one plan may run at once. The tensors that Run
+// returns belong to the caller: later runs write to other memory while a copy of them exists. A run
+// reads a dense input in place and copies a strided input first. It writes bound outputs in place.
+// An output may lie in the memory of a donated input. Another run with the same tensor then reads
+// the result of the run before and overwrites it: write to the tensor first, or give another one.
 //
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
@@ -53,25 +54,26 @@ class NamedTensors {
 //   exec.Bind("Y", y);
 //   for (…) exec.Run();
 //
-// Shapes other than those of the last run are planned once and kept (PlanOptions::max_shapes).
+// Each new set of input shapes is planned once and kept, for up to PlanOptions::max_shapes sets.
 class Executor : public Observable<Executor> {
  public:
   explicit Executor(Plan plan);
-  // Cancels a run in flight, and returns when no operator is running.
+  // Cancels a run of RunAsync that is in progress; returns when no operator is running.
   ~Executor();
 
   const Plan& plan() const;
 
-  // Runs with these inputs, besides those that are bound. Errors: kNotFound for a name that is no
-  // input; kInvalidArgument, kTypeMismatch for a tensor that is not what the graph says, or an
-  // input that nothing was given for; kDeadlineExceeded after `timeout` and kCancelled, when
-  // operators that run have returned and no other is called; the exception of the operator that
+  // Runs with these inputs and the bound tensors. Throws kNotFound for a name that is no input;
+  // kInvalidArgument, kTypeMismatch or kUninitialized for a tensor that does not fit the graph's
+  // declaration; kInvalidArgument for an input without a tensor; and kFailedPrecondition during
+  // another run. Throws kDeadlineExceeded after `timeout`, and kCancelled after Cancel: no further
+  // operator starts, and those that run return first. Throws the exception of the operator that
   // failed first.
   NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {});
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
-  // The same with a map of tensors by name.
+  // Does the same with a map of tensors by name.
   template <class Map>
     requires requires { typename Map::mapped_type; }
   NamedTensors Run(const Map& inputs, Timeout timeout = {}) {
@@ -81,28 +83,31 @@ class Executor : public Observable<Executor> {
   }
   // Runs with the bound tensors.
   void Run(Timeout timeout = {});
-  // Starts a run with the bound tensors and returns. The event completes with it; outputs() are
-  // there then. Errors: as Run for what is wrong before anything has run. There is no deadline,
-  // which nobody would watch: the event can be waited for with one, and Cancel ends the run. Where
-  // the plan has a pool of its own, a callback of the event must not end the last executor of the
-  // plan.
+  // Starts a run with the bound tensors and returns. The event completes when the run ends; read
+  // outputs() then. Throws the errors of Run that are found before an operator runs. The run has no
+  // deadline, because no thread waits to enforce it: wait for the event with a timeout, and call
+  // Cancel to end the run. If the plan has its own thread pool, a callback of the event must not
+  // destroy the plan's last executor.
   Event RunAsync();
-  // From any thread. A run in progress ends with kCancelled: steps that have not begun are skipped,
-  // work that a device still does goes on in memory of its own.
+  // Cancels the run in progress, from any thread. The run ends with kCancelled: steps that have not
+  // begun are skipped. Work that a device still does continues in memory that later runs do not
+  // use.
   void Cancel();
 
-  // The tensor that runs read input `name` from, or write output `name` to, from now on; a
-  // default-constructed one unbinds. Errors: kNotFound; kInvalidArgument, kTypeMismatch as for Run.
+  // Makes runs read input `name` from this tensor, or write output `name` to it. A
+  // default-constructed tensor unbinds. Throws kNotFound for an unknown name; kInvalidArgument,
+  // kTypeMismatch or kUninitialized like Run; and kFailedPrecondition during a run.
   void Bind(std::string_view name, Tensor tensor);
-  // Of the last run. Error (kFailedPrecondition) before one, during one, and after one that failed.
+  // Returns the outputs of the last run. Throws kFailedPrecondition before the first run, during a
+  // run, and after a run that failed.
   NamedTensors outputs() const;
-  // One of them. Errors: kNotFound, and as outputs().
+  // Returns one output of the last run. Throws kNotFound for an unknown name, and like outputs().
   const Tensor& output(std::string_view name) const;
 
-  // The operator of a node of plan().graph(), which may be that of other nodes too (NodeChoice's
-  // computed_by). It is another one after a run with other input
-  // shapes, and has the observers of the one before: what is attached here watches the node. Error
-  // (kFailedPrecondition) before the first run of a plan whose shapes are not known.
+  // Returns the operator of a node of plan().graph(); several nodes may share an operator
+  // (NodeChoice::computed_by). A run with other input shapes uses another operator, which takes
+  // over the observers: an observer that is attached here watches the node. Throws kOutOfRange for
+  // a wrong index, and kFailedPrecondition before the first run if shapes are not known before.
   //
   //   auto* time = Observe<TimeObserver>(exec.op(3));
   //   exec.Run({{"X", short_one}});
@@ -110,12 +115,12 @@ class Executor : public Observable<Executor> {
   //   time->runs();                              // 2
   //   exec.op(3).DetachObserver(time);
   OperatorBase& op(int node);
-  // How nodes are run, and why.
+  // Explains in which mode (ReplayMode) nodes run, and why.
   std::string ExplainMode() const;
 
  private:
   class Impl;
-  Impl* const impl_;  // its own
+  Impl* const impl_;  // owned
 };
 
 }  // namespace opkit

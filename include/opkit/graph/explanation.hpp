@@ -1,5 +1,5 @@
-// Explanation: which implementation runs each node of a plan, and why: the candidates in the order
-// of preference, what became of each, and the conversions between the layouts of neighbours.
+// Explanation: the kernel that runs each node of a plan, and why. Lists the candidates in order of
+// preference, the reason against each, and the conversions between layouts.
 //
 //   std::puts(ToString(plan.Explain()).c_str());
 #ifndef OPKIT_GRAPH_EXPLANATION_HPP_
@@ -14,19 +14,19 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct Explanation {
+  // A backend, device and configuration that was considered for a node.
   struct Candidate {
     std::string backend;
     std::string device = {};  // "cuda"; empty for the CPU
-    std::string
-        place;       // where its kernel was registered, FILE:LINE; empty for one that is not there
-    int config = 0;  // among those that its kernel proposes
-    std::string layouts;       // "NHWC, standard -> NHWC"; empty where all are the standard one
-    double cost_ns = -1;       // as the kernel estimates it; negative: it does not
-    double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
-    std::string why_not;       // empty for the one that was chosen
+    std::string place;        // FILE:LINE of the kernel's registration; empty if there is no kernel
+    int config = 0;           // index among the configurations that the kernel proposes
+    std::string layouts;      // "NHWC, standard -> NHWC"; empty if all are the standard layout
+    double cost_ns = -1;      // the kernel's estimate; negative: none
+    double conversion_ns = 0;  // estimated time to convert the inputs that have other layouts
+    std::string why_not;       // the reason against it; empty for the chosen candidate
   };
   struct Node;
-  // A graph that a node runs and that is planned with it.
+  // A graph that a node runs and that is planned together with the node's graph.
   struct Body {
     std::string name;  // "then_branch"
     std::vector<Node> nodes;
@@ -34,14 +34,14 @@ struct Explanation {
   struct Node {
     std::string name;  // its first output
     std::string text;  // "Conv 'c1' (X, W) -> (P)"
-    // The nodes that the kernel of the first computes together, as the plan's graph has them; empty
-    // where it computes its own alone. The candidates are those of the first.
+    // Texts of several nodes of Plan::graph() that one kernel computes together; empty if the
+    // kernel computes one node. `candidates` are the candidates of the first node.
     std::vector<std::string> parts = {};
     std::vector<Candidate> candidates;
-    int chosen = -1;     // in `candidates`; -1 for a converter
-    int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
-    // Of a converter: the layouts or devices, the bytes that it reads and writes, an estimate of
-    // its time where there is one.
+    int chosen = -1;     // index in `candidates`; -1 for a converter
+    int runner_up = -1;  // index of the candidate that would run the node instead; -1: none
+    // For a converter only: the two layouts or devices, the bytes that it reads and writes, and an
+    // estimate of its time.
     std::string from = {}, to = {};
     int64_t bytes = 0;
     double ns = 0;
@@ -50,21 +50,23 @@ struct Explanation {
     bool is_converter() const { return chosen < 0; }
   };
   std::vector<Node> nodes;  // in the order in which they run
-  // Of a run: conversions between layouts, and copies between devices.
+  // Conversions between layouts and copies between devices that runs do, in bodies too.
   int converters = 0;
   int64_t converted_bytes = 0;
   int copies = 0;
   int64_t copied_bytes = 0;
-  // Constants that the plan has in another layout or on another device: Compile has made them, and
-  // runs do not.
+  // Constants that were converted to another layout, or copied to another device, when kernels were
+  // selected. Runs do not repeat it.
   int converted_constants = 0;
-  // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute).
+  // Nodes that run again because their values are not kept (MemoryPlanOptions::recompute).
   int recomputed_nodes = 0;
 };
 
 std::string ToString(const Explanation& explanation);
-// {"nodes": [{"name", "text", "parts", "chosen", "candidates": [{"backend", …}]} or {"name",
-// "from", "to", "bytes", "ns"}, …]}; a node that runs graphs has "bodies": [{"name", "nodes"}, …].
+// Writes JSON with the names of the members above: {"nodes": [{"name", "text", "parts", "chosen",
+// "runner_up", "candidates": [{"backend", …}]} or, for a converter, {"name", "text", "from", "to",
+// "bytes", "ns"}, …], "converters", …}. A node that runs graphs has "bodies": [{"name", "nodes"},
+// …].
 std::string ToJson(const Explanation& explanation);
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// Graph: operator definitions over named values, with inputs, constants and outputs. Plain data
-// that is built, loaded and rewritten by passes; Compile turns it into a plan, which runs.
+// Graph: operator definitions over named values, with inputs, constants and outputs. Programs build
+// or load a graph and passes rewrite it; Compile makes a plan of it, which executors run.
 #ifndef OPKIT_GRAPH_GRAPH_HPP_
 #define OPKIT_GRAPH_GRAPH_HPP_
 
@@ -19,12 +19,13 @@ struct GraphConstant {
   Tensor value;
 };
 
-// Where a value comes from.
+// The source of a value.
 enum class ValueSource : uint8_t { kInput, kConstant, kNode };
 
 namespace detail {
 
-// A node that also writes the value by that name rewrites it and does not make it.
+// True if `name` is an input of the node. If it is also an output, the node rewrites the value and
+// does not make it.
 bool Reads(const OperatorDef& def, std::string_view name);
 
 }  // namespace detail
@@ -41,17 +42,20 @@ bool Reads(const OperatorDef& def, std::string_view name);
 //   g.AddOutput("Y");
 class Graph {
  public:
-  // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
+  // Throws kAlreadyExists if the graph makes a value of that name already, and kInvalidArgument for
+  // an empty name. So do AddConstant and AddConstantInLayout.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
-  // A tensor in another layout is kept in the standard one.
+  // Converts a tensor in another layout to the standard layout. Throws kInvalidArgument for a
+  // tensor without data.
   Graph& AddConstant(std::string name, Tensor value);
-  // The same, but the layout stays: for the graphs that plans make, whose kernels read it so.
+  // Does the same but keeps the layout: for graphs of plans, whose kernels read that layout.
   Graph& AddConstantInLayout(std::string name, Tensor value);
-  // Returns the node's index. Check(graph) and Compile, which see the whole graph, check that the
-  // node's inputs exist and that its operator accepts it.
+  // Returns the node's index. Throws kAlreadyExists if another node, an input or a constant makes
+  // one of its outputs. Only Check(graph) and Compile, which see the whole graph, check that the
+  // node's inputs exist and that its operator accepts the node.
   int AddNode(OperatorDef def) { return InsertNode(num_nodes(), std::move(def)); }
-  // A value that a run returns; an input, constant or node may make it later. Error
-  // (kAlreadyExists) when it is an output already.
+  // Adds a value that a run returns; an input, constant or node may make it later. Throws
+  // kAlreadyExists if the value is an output already.
   Graph& AddOutput(std::string name);
 
   const std::vector<GraphInput>& inputs() const { return inputs_; }
@@ -59,22 +63,22 @@ class Graph {
   const std::vector<OperatorDef>& nodes() const { return nodes_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
-  // Error (kOutOfRange) for an index that the graph does not have.
+  // Throws kOutOfRange for an index that the graph does not have.
   const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
   bool IsOutput(std::string_view name) const {
     const int number = names_.Find(name);
     return number >= 0 && declared_[detail::Index(number)].is_output;
   }
-  // An input, a constant or a node makes it.
+  // True if an input, a constant or a node makes a value of that name.
   bool HasValue(std::string_view name) const { return Find(name); }
   bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
   bool IsConstant(std::string_view name) const { return Find(name, ValueSource::kConstant); }
-  // The node that makes the value; -1 for inputs, constants and unknown names.
+  // Returns the node that makes the value; -1 for inputs, constants and unknown names.
   int Producer(std::string_view name) const {
     const Declaration* found = Find(name, ValueSource::kNode);
     return found ? found->index : -1;
   }
-  // Null when the graph has no constant, or no input, of that name.
+  // Returns null if the graph has no constant, or no input, of that name.
   const Tensor* FindConstant(std::string_view name) const {
     const Declaration* found = Find(name, ValueSource::kConstant);
     return found ? &constants_[detail::Index(found->index)].value : nullptr;
@@ -83,29 +87,32 @@ class Graph {
     const Declaration* found = Find(name, ValueSource::kInput);
     return found ? &inputs_[detail::Index(found->index)] : nullptr;
   }
-  // A name that no value has: `hint` itself, or `hint` and a number.
+  // Returns a name that no value has: `hint` itself, or `hint`, "_" and a number.
   std::string FreshName(const std::string& hint) const;
 
-  // Rewriting. The indices of nodes at and behind the place shift. Each call is O(nodes), except
-  // adding at the end; RemoveNodes removes many in one call.
+  // Members that rewrite the graph. InsertNode and RemoveNode shift the indices of the nodes behind
+  // the place. Each call is O(nodes), except adding at the end; RemoveNodes removes many nodes in
+  // one call.
   int InsertNode(int before, OperatorDef def);
   void ReplaceNode(int i, OperatorDef def);
   void RemoveNode(int i);
   // Removes node i where removed[i] is not 0.
   void RemoveNodes(const std::vector<char>& removed);
-  // Every node that read `from` now reads `to`. Outputs of the graph keep their names.
+  // Makes every node that reads `from` read `to`. Outputs of the graph keep their names.
   void ReplaceUses(const std::string& from, const std::string& to);
-  // False when the graph has no constant, or no output, of that name.
+  // Return false if the graph has no constant, or no output, of that name.
   bool RemoveConstant(std::string_view name);
   bool RemoveOutput(std::string_view name);
-  // Drops the elements of a constant, which keeps its place, dtype and shape: to read them is an
-  // Error (kUninitialized). False when the graph has no constant of that name.
+  // Drops the elements of a constant, which keeps its place, dtype and shape. To read the elements
+  // afterwards is an Error (kUninitialized). Returns false if the graph has no constant of that
+  // name.
   bool ReleaseConstant(std::string_view name);
 
  private:
+  // The source of a name, and its use as an output.
   struct Declaration {
     ValueSource source = ValueSource::kInput;
-    int index = -1;  // among the inputs, constants or nodes; -1: the name is not made now
+    int index = -1;  // among the inputs, constants or nodes; -1: nothing makes the name now
     bool is_output = false;
   };
 

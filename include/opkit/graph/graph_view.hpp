@@ -1,6 +1,5 @@
-// GraphView: which node makes each value and which nodes read it, which node waits for which, and
-// in what order they can run: a snapshot of a graph as numbers, which inference, passes and plans
-// walk.
+// GraphView: a snapshot of a graph as numbers: the producer and the consumers of each value, the
+// edges between nodes, and a topological order. Inference, passes and plans use it.
 #ifndef OPKIT_GRAPH_GRAPH_VIEW_HPP_
 #define OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
@@ -13,38 +12,41 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Calls visit(name) for every value that the node rewrites: an input that is also an output by the
-// same name, or that the operator's schema says is mutated. A name may come twice.
+// Calls visit(name) for every value that the node rewrites: an input that is also an output of the
+// same name, or an input that the operator's schema lists as mutated. May visit a name twice.
 void ForEachRewritten(const OperatorDef& def, FunctionRef<void(const std::string&)> visit);
 
 }  // namespace detail
 
-// Values and nodes are numbers; nodes have the graph's indices. The graph must outlive the view and
-// not change meanwhile.
+// Values and nodes are numbers; a node's number is its index in the graph. The graph must outlive
+// the view and must not change while the view exists.
 class GraphView {
  public:
+  // Node `to` waits for node `from`.
   struct Edge {
-    int from;  // runs before
+    int from;
     int to;
     friend bool operator==(const Edge&, const Edge&) = default;
   };
-  // The node writes to a value that an input of the graph or another node makes.
+  // A node that writes to a value that an input of the graph or another node makes.
   struct Rewrite {
     int value;
     int node;
   };
 
-  // Checks the structure. Errors: kNotFound for a value that a node reads and nothing makes, or a
-  // control input that names no node; kInvalidArgument for a cycle, shown as a path.
+  // Checks the structure. Throws kNotFound for a value that is read, rewritten or an output but
+  // that nothing makes, and for a control input that names no node. Throws kInvalidArgument for a
+  // cycle, shown as a path; for a control input that names two nodes; and for a node that rewrites
+  // a constant, or a value whose producer was added later.
   explicit GraphView(const Graph& graph);
 
   const Graph& graph() const { return *graph_; }
   int num_nodes() const { return graph_->num_nodes(); }
-  // Inputs of the graph come first, then constants, then values that nodes make.
+  // Values are numbered: inputs of the graph first, then constants, then values that nodes make.
   int num_values() const { return names_.size(); }
   const std::string& name(int value) const { return names_[value]; }
   const std::vector<std::string>& names() const { return names_.names(); }
-  // -1 when the graph has no value of that name.
+  // Returns -1 if the graph has no value of that name.
   int FindValue(std::string_view name) const { return names_.Find(name); }
   bool IsInput(int value) const { return value < num_inputs(); }
   bool IsConstant(int value) const {
@@ -57,7 +59,7 @@ class GraphView {
   bool IsOutput(int value) const { return is_output_[detail::Index(value)] != 0; }
   const std::vector<int>& outputs() const { return outputs_; }
 
-  // Values of a node, -1 where it leaves one out.
+  // The values of a node; -1 for an input or output that it leaves out.
   std::span<const int> inputs(int node) const {
     return {values_.data() + offsets_[detail::Index(node)], graph_->node(node).inputs().size()};
   }
@@ -66,25 +68,26 @@ class GraphView {
     return {values_.data() + offsets_[detail::Index(node)] + def.inputs().size(),
             def.outputs().size()};
   }
-  // The node that makes a value; -1 for inputs and constants.
+  // Returns the node that makes a value; -1 for inputs and constants.
   int producer(int value) const { return producers_[detail::Index(value)]; }
-  // Nodes that read the value, each once, by index.
+  // Returns the nodes that read the value, each once, in ascending order.
   std::span<const int> consumers(int value) const {
     const int* first = first_consumer_.data() + detail::Index(value);
     return {consumers_.data() + first[0], consumers_.data() + first[1]};
   }
-  // Some node rewrites the value, so its data before and after that node differs.
+  // True if a node rewrites the value: its data differs before and after that node.
   bool IsRewritten(int value) const { return is_rewritten_[detail::Index(value)] != 0; }
-  // By the node that writes.
+  // The rewrites in the order of the nodes; may contain an entry twice.
   const std::vector<Rewrite>& rewrites() const { return rewrites_; }
 
-  // From every node to those that must wait for it: it makes what they read, or reads what they
-  // rewrite, or they name it as control input. Each once, sorted by `to`, then by `from`.
+  // The edges between nodes. A node waits for the producers of its inputs, for the earlier nodes
+  // that read or write a value that it rewrites, and for its control inputs. A reader of a
+  // rewritten value waits for the rewrite before it. Each edge once, sorted by `to`, then `from`.
   const std::vector<Edge>& edges() const { return edges_; }
   // The edges that lead to a node begin at edges()[FirstEdgeTo(node)].
   size_t FirstEdgeTo(int node) const;
-  // Nodes so that each comes after those it waits for; in the order in which they were added where
-  // that allows it.
+  // A topological order of the nodes. Of several nodes that are ready, the node that was added
+  // first comes first.
   const std::vector<int>& order() const { return order_; }
 
  private:
@@ -96,8 +99,8 @@ class GraphView {
   const Graph* graph_;
   NameIndex names_;
   std::vector<int> producers_;         // by value
-  std::vector<int> values_, offsets_;  // of nodes, inputs then outputs
-  std::vector<int> consumers_, first_consumer_;
+  std::vector<int> values_, offsets_;  // node by node, inputs then outputs; where each node begins
+  std::vector<int> consumers_, first_consumer_;  // value by value; where each value begins
   std::vector<int> outputs_;
   std::vector<char> is_output_, is_rewritten_;  // by value
   std::vector<Rewrite> rewrites_;
@@ -105,13 +108,13 @@ class GraphView {
   std::vector<int> order_;
 };
 
-// What happens to nodes whose operators nobody registered: an Error (kNotFound) with the nearest
-// name, or nothing, so that a partitioner can take them.
+// The treatment of nodes with unregistered operators. kRefused: an Error (kNotFound) with the
+// nearest name. kAllowed: no error, so that a partitioner can take them.
 enum class UnknownOperators : uint8_t { kRefused, kAllowed };
 
-// Every error that can be found without types and shapes: those of GraphView, those that schemas
-// find in nodes (unknown operator, arity, in-place, attributes), with the node, and kUninitialized
-// for a constant whose elements were released.
+// Throws every error that can be found without types and shapes: the errors of GraphView, and those
+// that schemas find in nodes (unknown operator, arity, in-place, attributes), with the node. Throws
+// kUninitialized for a constant whose elements were released.
 void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// The graphs that operators of functions have their program run (OpResource::run_graph). For
-// definitions: those of partitioners and of libraries include it.
+// Runs the graphs that operators of functions give to their program (OpResource::run_graph). Only
+// the definitions of partitioners and of libraries include this file.
 #ifndef OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 #define OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 
@@ -10,7 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Compiled when it is first run; the shapes of its inputs are those of a run.
+// A graph with its plan and executor. Input shapes are those of each run.
 class PlannedHostedGraph final : public HostedGraph {
  public:
   explicit PlannedHostedGraph(const opkit_graph* graph)
@@ -24,7 +24,7 @@ class PlannedHostedGraph final : public HostedGraph {
             graph.outputs().size());
     for (size_t i = 0; i < inputs.size(); ++i) executor_.Bind(graph.inputs()[i].name, inputs[i]);
     for (size_t o = 0; o < outputs.size(); ++o) executor_.Bind(graph.outputs()[o], outputs[o]);
-    const auto unbind = [&] {  // the tensors are the operator's
+    const auto unbind = [&] {  // the tensors belong to the operator
       for (const GraphInput& input : graph.inputs()) executor_.Bind(input.name, Tensor());
       for (const std::string& output : graph.outputs()) executor_.Bind(output, Tensor());
     };
@@ -38,7 +38,7 @@ class PlannedHostedGraph final : public HostedGraph {
   }
 
  private:
-  // On the thread of the operator, and kernels on its pool.
+  // Nodes run on the operator's thread, kernels on the operator's pool.
   static PlanOptions Options() {
     PlanOptions options;
     options.threads = ThreadPool::Current().threads();

@@ -1,5 +1,5 @@
-// NetBenchmark: how long each node of a net takes and at which rates it computes and moves bytes,
-// as rows and as a table to read (like the log of Caffe2's TEST_Benchmark).
+// NetBenchmark: the time of each node of a SimpleNet and its rates in FLOP/s and bytes/s, as rows
+// and as a table of text (like the log of Caffe2's TEST_Benchmark).
 #ifndef OPKIT_GRAPH_NET_BENCHMARK_HPP_
 #define OPKIT_GRAPH_NET_BENCHMARK_HPP_
 
@@ -11,27 +11,28 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct NetBenchmarkOptions {
-  int warmup = 1;
+  int warmup = 1;  // runs before the timed ones
   int runs = 10;
 };
 
-// A node, or all nodes of one operator.
+// The times of one node, or of all nodes of one operator type.
 struct NetBenchmarkRow {
   std::string op;               // the operator's type
   std::string name;             // the node's name
   int node = -1;                // the node's index in the graph; -1 for all nodes of a type
   int count = 1;                // nodes in this row
-  double ms = 0;                // median time of one run; for a type the sum of its nodes' medians
-  double share = 0;             // part of the sum over all nodes, from 0 to 1
-  double flops = 0, bytes = 0;  // work of one run, by the schema's cost
+  double ms = 0;                // median time of one run; for a type, the sum of its nodes' medians
+  double share = 0;             // fraction of the sum over all nodes, from 0 to 1
+  double flops = 0, bytes = 0;  // work of one run, from the schema's cost function
 
   double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }     // per second
   double gigabytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // per second
 };
 
+// The result of SimpleNet::Benchmark.
 struct NetBenchmark {
-  std::vector<NetBenchmarkRow> nodes;  // in the order they ran
-  std::vector<NetBenchmarkRow> types;  // the longest first
+  std::vector<NetBenchmarkRow> nodes;  // in the order of the run
+  std::vector<NetBenchmarkRow> types;  // the longest time first
   double net_ms = 0;                   // median time of a run of the whole net
   int runs = 0;
 
@@ -39,8 +40,8 @@ struct NetBenchmark {
   void SumUp();
 };
 
-// A header, a line for each node, the sums by operator, and the time of the whole net. A rate that
-// the schema does not tell is "-".
+// Returns a table: a header, a line for each node, the sums by operator type, and the time of the
+// whole net. A rate is "-" if the schema has no cost for it.
 std::string ToString(const NetBenchmark& benchmark);
 
 }  // namespace opkit

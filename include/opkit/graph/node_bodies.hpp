@@ -1,5 +1,5 @@
-// The graphs that a node carries and runs itself, as the operator tells them to its plan, which
-// plans their nodes with its own: kernels, memory, steps.
+// RunsBodies: the interface by which an operator such as If shows the graphs of its node ("bodies")
+// to the plan. The plan selects kernels and plans memory for their nodes together with its own.
 #ifndef OPKIT_GRAPH_NODE_BODIES_HPP_
 #define OPKIT_GRAPH_NODE_BODIES_HPP_
 
@@ -9,16 +9,16 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A graph of a node, whose outputs are the node's by position, and for each input of the graph the
-// number of the node's input.
+// A graph that a node carries. The graph's outputs are the node's outputs, by position. `inputs`
+// has the number of the node's input for each input of the graph.
 struct NodeBody {
-  const char* name = "";  // by which the node carries it
+  const char* name = "";  // of the node's subgraph, such as "then_branch"
   const Graph* graph = nullptr;
   std::vector<int> inputs;
 };
 
-// Runs a body that was planned with the graph around it: it reads and writes the node's own
-// tensors, in the memory of that graph's plan.
+// Runs a body that was planned together with the enclosing graph. The body reads and writes the
+// node's own tensors, in the memory of the enclosing graph's plan.
 class BodyRunner {
  public:
   virtual void RunBody() = 0;
@@ -27,13 +27,13 @@ class BodyRunner {
   ~BodyRunner() = default;
 };
 
-// An operator that runs graphs of its node implements it beside its own class.
+// The interface of an operator that runs graphs of its node; a second base class of the operator.
 class RunsBodies {
  public:
-  // The same in every call. Of several a run takes one.
+  // Returns the same bodies in every call. If there are several, a run executes one of them.
   virtual const std::vector<NodeBody>& bodies() const = 0;
-  // One for each body, valid as long as the operator runs; null for a body that the plan leaves to
-  // the operator.
+  // Sets the runner of each body; null for a body that the operator must run itself. The runners
+  // live as long as the operator runs.
   virtual void UseRunners(std::vector<BodyRunner*> runners) = 0;
 
  protected:

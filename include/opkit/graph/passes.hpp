@@ -1,6 +1,6 @@
-// PassList: a named, ordered list of functions from graph to graph that a program extends, and the
-// list that the toolkit begins with. No pass chooses the values that are computed in place: the
-// plan decides it for the kernels that it selected (PlannedMemory::AllowInPlace).
+// PassList: an ordered list of named functions that rewrite a graph, and the default list, which
+// programs can extend. No pass chooses the values that are computed in place: the plan does so for
+// the kernels that it selected (PlannedMemory::AllowInPlace).
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 
@@ -13,9 +13,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A regular value; copies share the passes themselves. A pass returns a graph that computes the
-// same outputs and leaves the same data in the caller's inputs. Running is const: a list whose
-// passes keep no state may run on several threads.
+// A regular value; copies share the passes. A pass returns a graph that computes the same outputs
+// and leaves the same data in the caller's inputs. Run is const: several threads may run a list
+// whose passes keep no state.
 //
 //   PassList passes = DefaultPasses();
 //   passes.InsertAfter("fold_constants", "my_pass", [](Graph g) { …; return g; });
@@ -25,8 +25,9 @@ class PassList {
   using Pass = UniqueFunction<Graph(Graph)>;
   using Watch = UniqueFunction<void(const std::string&, const Graph&, const Graph&)>;
 
-  // At the end. Errors of all three: kAlreadyExists for a name that the list has, kInvalidArgument
-  // for an empty name or pass, kNotFound, with the nearest name, for a place that it does not have.
+  // Adds a pass at the end. Add, InsertBefore and InsertAfter throw kAlreadyExists for a name that
+  // the list has, kInvalidArgument for an empty name or pass, and kNotFound, with the nearest name,
+  // for a `place` that the list does not have.
   PassList& Add(std::string name, Pass pass) {
     return Insert(passes_.end(), std::move(name), std::move(pass));
   }
@@ -36,12 +37,12 @@ class PassList {
   PassList& InsertAfter(std::string_view place, std::string name, Pass pass) {
     return Insert(Find(place) + 1, std::move(name), std::move(pass));
   }
-  // Error (kNotFound), with the nearest name.
+  // Throws kNotFound, with the nearest name, for a name that the list does not have.
   PassList& Remove(std::string_view name);
   std::vector<std::string> names() const;
 
-  // Checks the graph before the first pass and after every pass. An error in a pass, or in the
-  // graph that it returned, names the pass. Calls watch(name, before, after) after every pass:
+  // Runs all passes. Checks the graph before the first pass and after every pass. An error in a
+  // pass or in its result names the pass. Calls watch(name, before, after) after every pass:
   //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
   Graph Run(Graph graph, Watch watch = {},
             UnknownOperators unknown = UnknownOperators::kRefused) const;
@@ -60,11 +61,11 @@ class PassList {
   Entries passes_;
 };
 
-// remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization,
-// merge_common_subexpressions: a second run of the list changes nothing. The third and the fourth
-// keep results up to rounding, the others to the bit; they are in the list wherever the compiled
-// runtime or, header-only, the standard operators that they rewrite are in the program
-// (ops/nn/activation.hpp, and conv.hpp or normalization.hpp beside it).
+// Returns the passes remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization
+// and merge_common_subexpressions. A second run of the list changes nothing. The passes keep
+// results bit by bit, except merge_hard_swish and fold_batch_normalization, which keep them up to
+// rounding. A header-only program has these two passes only if it includes the standard operators
+// that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
 PassList DefaultPasses(FoldOptions options = {});
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// Plan: a frozen graph, made once by Compile: checked, rewritten by passes, kernels selected, nodes
-// scheduled, memory planned. Executors run it, as often and as many at once as one likes.
+// Plan: a frozen graph. Compile makes it: checks the graph, rewrites it by passes, selects kernels,
+// schedules nodes and plans memory. Any number of executors run a plan at once.
 #ifndef OPKIT_GRAPH_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_HPP_
 
@@ -12,40 +12,41 @@ namespace detail {
 class PlanState;
 }
 
-// A handle; copies are the same plan. Thread-safe.
+// A handle: copies refer to the same plan. Thread-safe.
 class Plan {
  public:
   Plan(const Plan& other);
   Plan& operator=(const Plan& other);
   ~Plan();
 
-  // The graph as it runs, after the passes, and its view. After
-  // PlanOptions::release_constants the converted constants in it lack their elements.
+  // The graph that runs, after the passes and partitioners, and its view. With
+  // PlanOptions::release_constants, some of its constants have lost their elements.
   const Graph& graph() const;
   const GraphView& view() const;
   int threads() const;
 
-  // Whether the shapes of all inputs are known, from the graph or the last run.
+  // True if the shapes of all inputs are known, from the graph or the last run.
   bool has_shapes() const;
-  // The types of all values: for the newest shapes of a run, or of the graph; before the first run
-  // of a graph that leaves some open, what holds for any: float32[N, 3].
+  // Returns the types of all values for the input shapes used last. If the graph leaves shapes open
+  // and nothing has run yet, returns types that hold for any shapes: float32[N, 3].
   GraphTypes types() const;
-  // The type of one. Error (kNotFound) that names the nearest value.
+  // Returns the type of one value. Throws kNotFound, with the nearest name, for an unknown name.
   TensorInfo type(std::string_view value) const;
-  // The memory that a run takes. Error (kFailedPrecondition) unless has_shapes().
+  // Returns the memory that a run takes. Throws kFailedPrecondition unless has_shapes(); so do
+  // choice, selection and Explain.
   MemorySummary memory() const;
-  // The kernel selected for a node of graph(), which may compute other nodes of the same backend
-  // with it (Explain tells); Error as for memory().
+  // Returns the kernel selected for a node of graph(). One kernel may compute several nodes
+  // (Explanation::Node::parts). Throws kOutOfRange for an index that the graph does not have.
   NodeChoice choice(int node) const;
-  // The kernels of all nodes, to be saved or forced on another plan; but for nodes that the kernel
-  // of another one computes, as it does again there. Error as for memory().
+  // Returns the kernels of all nodes, to save them or force them on another plan. Omits a node that
+  // the kernel of another node computes: that kernel does so in the other plan too.
   Selection selection() const;
-  // Why each node has its kernel, and what conversions between layouts cost; Error as for memory().
+  // Explains why each node has its kernel, and what conversions between layouts cost.
   Explanation Explain() const;
 
-  // For people: the schedule, the memory plan, the kernel selected for each node, for the shapes of
-  // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}). Unless has_shapes(),
-  // the nodes and their types.
+  // Describes for people the schedule, the memory plan and each node's kernel, for the shapes of
+  // the last run or for the given shapes: Describe({{"X", {1, 3, 224, 224}}}). Without known
+  // shapes, describes the nodes and their types.
   std::string Describe() const;
   std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
 
@@ -59,9 +60,9 @@ class Plan {
   detail::IntrusivePtr<detail::PlanState> state_;
 };
 
-// Makes a plan of a graph, which is copied. When all inputs have shapes, kernels are selected and
-// memory is planned at once; otherwise for each set of shapes at its first run. Errors: what is
-// wrong with the graph (Check, InferGraph), a pass or its result, an operator's constructor.
+// Makes a plan of a copy of the graph. If the graph declares the dtype and shape of every input,
+// selects kernels and plans memory at once, else for each set of shapes at its first run. Throws
+// the errors of Check and InferGraph, of a pass or its result, and of operators' constructors.
 //
 //   Plan plan = Compile(g, {.threads = 2});
 //   Executor exec(plan);

@@ -1,5 +1,5 @@
-// ProfileOfRun: when each node of a plan ran in a recorded run, how long it waited after the nodes
-// before it, and which chain of nodes the run's time was made of.
+// ProfileOfRun: finds a run of a plan in a profile. Returns the times of each node, how long it
+// waited after its predecessors, and the critical path: the chain of nodes that bounds the run.
 #ifndef OPKIT_GRAPH_RUN_PROFILE_HPP_
 #define OPKIT_GRAPH_RUN_PROFILE_HPP_
 
@@ -8,28 +8,29 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// All times are ns since the profile's session began.
+// The times of one node in a run, in ns since the profile's session began.
 struct NodeTime {
-  int node = 0;       // of Plan::graph()
-  std::string name;   // "Conv (conv1)": its type, and its name or that of its first output
-  int64_t ready = 0;  // when the last of the nodes before it ended, or the run began
+  int node = 0;       // index in Plan::graph()
+  std::string name;   // "Conv (conv1)": the type, and the node's name or its first output
+  int64_t ready = 0;  // when the last predecessor ended; without predecessors, the run's begin
   int64_t begin = 0;
-  int64_t end = 0;  // when its event completed, where that was later
+  int64_t end = 0;  // when the operator returned or its event completed, whichever was later
   int thread = 0;   // index in Profile::threads
 };
 
+// The times of one run.
 struct RunProfile {
   int64_t begin = 0;
   int64_t end = 0;
-  std::vector<NodeTime> nodes;  // by begin
-  // The node that ended last, the one among those before it that ended last, and so on to one that
-  // waits for none; in the order of the run, places in `nodes`. No order of the same work by the
-  // same nodes is faster than their times together (critical path: Kelley and Walker 1959).
+  std::vector<NodeTime> nodes;  // sorted by begin
+  // Indices in `nodes`, in the order of the run. The path ends with the node that ended last.
+  // Before each node comes its predecessor that ended last, back to a node without predecessors. No
+  // order of the nodes takes less than the sum of their times (Kelley and Walker 1959).
   std::vector<int> critical_path;
 };
 
-// The last run of the plan, by any executor, in a profile. Errors: kNotFound where the profile has
-// no whole run of it; kFailedPrecondition unless plan.has_shapes().
+// Returns the last run of the plan, by any executor, in a profile. Throws kNotFound if the profile
+// has no complete run of the plan, and kFailedPrecondition unless plan.has_shapes().
 //
 //   Profiler::Start();
 //   executor.Run();
@@ -37,13 +38,13 @@ struct RunProfile {
 //   std::puts(ToString(ProfileOfRun(executor.plan(), Profiler::Read())).c_str());
 RunProfile ProfileOfRun(const Plan& plan, const Profile& profile);
 
-// The same run for WriteReport: the nodes, what each waits for, and the planned memory of the run
-// over its time. Errors: as ProfileOfRun.
+// Returns the same run for WriteReport: the nodes, their predecessors, and the planned memory over
+// time. Throws the errors of ProfileOfRun.
 //
 //   Profiler::WriteReport("report.html", {}, ReportOfRun(executor.plan(), Profiler::Read()));
 RunReport ReportOfRun(const Plan& plan, const Profile& profile);
 
-// The run's times, and the nodes of its critical path with their waits.
+// Returns the run's times, and a table of the critical path with the waits of its nodes.
 std::string ToString(const RunProfile& run);
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// Selection: which kernel runs each node of a graph, in which of its configurations. A plan tells
-// its own; forced on another plan, or on the same graph in another run, it makes that run the same.
+// Selection: the kernel and configuration of each node of a graph. Plan::selection() returns the
+// choice of a plan. PlanOptions::selection forces it on another plan, also in another process.
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
@@ -12,39 +12,42 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What selection makes small, node by node. Between candidates that do not differ in it, or do not
+// The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
 // estimate it, the order of the backends decides.
 enum class SelectionObjective : uint8_t {
   kTime,    // the times that kernels estimate (KernelConfig::cost_ns), with conversions and copies
   kMemory,  // the bytes of a run: scratch, outputs that may not take an input's memory, conversions
 };
 
+// The choice for one node.
 struct SelectedKernel {
-  // The name of its first output that is not left out. Of nodes that write the same value the
-  // second is "y#2"; a node in a body has the names of the node and of the body before it,
+  // The node's first output that is not left out. If several nodes write that value, the second
+  // node is "y#2". A node in a body has the names of the carrying node and of the body as a prefix:
   // "y/body/z".
   std::string node;
   std::string backend;  // "eigen"
-  int config = -1;      // among those that the kernel proposes for the node; -1: any of them
-  std::string op = {};  // empty: any
-  // "cuda:1", one of PlanOptions::devices, for a node that names none; empty: any.
+  int config = -1;      // index among the configurations that the kernel proposes; -1: any
+  std::string op = {};  // operator type; empty: any
+  // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
   std::string device = {};
 };
 
+// The kernels of a graph's nodes. A node without an entry gets its kernel by the usual rules.
+//
 //   Selection chosen = plan.selection();
 //   WriteFile("model.selection", ToString(chosen));            // … and in another process
 //   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
 struct Selection {
   std::vector<SelectedKernel> nodes;
 
-  // Null for a node that is left to the order of the backends.
+  // Returns null for a node without an entry.
   const SelectedKernel* Find(std::string_view node) const;
 };
 
-// A line "node TAB op TAB backend TAB config TAB device" for each; a backslash, a tab and an end of
-// line in a name are written \\, \t and \n. ParseSelection takes lines without a device too.
+// Writes a line "node TAB op TAB backend TAB config TAB device" for each node; without "TAB device"
+// if that is empty. A backslash, a tab and an end of line in a field are written \\, \t and \n.
 std::string ToString(const Selection& selection);
-// Error (kInvalidArgument) that names the line.
+// Parses the text of ToString. Throws kInvalidArgument, with the line, for any other text.
 Selection ParseSelection(std::string_view text);
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// SimpleNet: a graph run node after node in a workspace, where every value can be looked at: for
-// debugging, and to measure what each node costs. Tests compare Compile and Executor with it.
+// SimpleNet: runs a graph node by node in a workspace, in which a program can read every value. For
+// debugging, and to measure the time of each node. Tests compare Compile and Executor with it.
 #ifndef OPKIT_GRAPH_SIMPLE_NET_HPP_
 #define OPKIT_GRAPH_SIMPLE_NET_HPP_
 
@@ -9,11 +9,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Inputs of the graph are tensors in the workspace, outputs and everything between stay there.
-// Constants are put there and share the graph's memory. The net copies the graph but not the
-// workspace, which must outlive it; several nets may work in one workspace. Kernels are those that
-// Compile would choose for the inputs that are in the workspace when the net is made. Not
-// synchronised.
+// The workspace has the inputs; a run leaves outputs and all other values there. The constructor
+// adds the constants, which share the graph's memory. The net copies the graph but not the
+// workspace, which must outlive the net. Several nets may use one workspace. Selects the kernels
+// that Compile would select for the inputs in the workspace at construction. Not synchronised.
 //
 //   Workspace ws;
 //   *ws.CreateTensor("X") = x;
@@ -23,26 +22,26 @@ namespace opkit::inline OPKIT_ABI {
 //   std::puts(ToString(net.Benchmark({.runs = 20})).c_str());
 class SimpleNet : public Observable<SimpleNet> {
  public:
-  // Errors: as Check(graph), which finds outputs that nothing makes; kNotFound, with the nearest
-  // name, for an input that is not in the workspace; kAlreadyExists where another tensor has the
-  // name of a constant; as CreateOperator. An error removes from the workspace all that the
-  // constructor added.
+  // Throws the errors of Check(graph) and CreateOperator. Throws kNotFound, with the nearest name,
+  // for an input that is not in the workspace, and kAlreadyExists if a blob that differs from a
+  // constant has its name. An error removes from the workspace all that the constructor added.
   SimpleNet(Graph graph, Workspace* ws);
 
-  // Runs every node to completion, in the graph's order. True, or throws the Error of the first
-  // node that fails: later ones do not run, and its index is the workspace's
-  // last_failed_op_net_position. Error (kTypeMismatch, kInvalidArgument) before anything runs for
-  // an input whose dtype or shape is not what the graph declares.
+  // Runs every node to completion, in topological order, and returns true. Throws kTypeMismatch,
+  // kUninitialized or kInvalidArgument before a node runs if the dtype or shape of an input differs
+  // from the graph's declaration. Throws the Error of the first node that fails: later nodes do not
+  // run, and the workspace's last_failed_op_net_position is the index of the failed node.
   bool Run();
 
-  // Times every node alone and the net as a whole, observers included. Error (kInvalidArgument)
-  // without runs; the errors of Run.
+  // Times every node alone and the whole net, observers included. Throws kInvalidArgument if
+  // options.runs < 1 or options.warmup < 0, and the errors of Run.
   NetBenchmark Benchmark(const NetBenchmarkOptions& options = {});
 
   const Graph& graph() const { return graph_; }
   Workspace* workspace() const { return workspace_; }
   int num_ops() const { return static_cast<int>(ops_.size()); }
-  // The operators in the order they run; an operator's net_position() is its node's index.
+  // Returns operator i in the order of the run. Its net_position() is the index of its node. Throws
+  // kOutOfRange.
   OperatorBase& op(int i) {
     if (i < 0 || i >= num_ops())
       Throw(ErrorCode::kOutOfRange, "operator ", i, " of a net that has ", num_ops());

@@ -6,8 +6,9 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A subgraph sees nothing of the graph around it: its node reads every value that it needs and
-// hands it in as an input of the subgraph, in the way that the operator documents.
+// Makes a subgraph for OperatorDef::Subgraph. A subgraph sees no values of the graph around it: the
+// node reads every value that the subgraph needs, and passes it as an input of the subgraph. The
+// operator documents which node input becomes which subgraph input.
 //
 //   OperatorDef("If").Input("condition").Input("X").Output("Y")
 //       .Subgraph("then_branch", MakeSubgraph(then_branch))

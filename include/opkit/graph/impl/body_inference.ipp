@@ -1,5 +1,5 @@
-// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
-// set of types.
+// The definitions of body inference, and a cache of results: a body is inferred once for each set
+// of input types.
 #ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
@@ -9,11 +9,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The results so far; set while a node that is in no body is inferred. Inference passes over a
-// graph several times, and so over the graphs in its nodes; without these results each level of
-// nesting would multiply the passes.
+// The cache of results; set while an outermost body is inferred. Inference passes several times
+// over a graph and over the bodies of its nodes: without the cache, each level of nesting would
+// multiply the passes.
 inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
 
+// Provides the cache of results during the inference of an outermost body.
 class InferredBodiesScope {
  public:
   InferredBodiesScope() {
@@ -29,6 +30,7 @@ class InferredBodiesScope {
   std::vector<InferredBody> own_;
 };
 
+// True if `known` is the result for the graph, input types and input data of `asked`.
 inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
   if (known.graph != asked.graph) return false;
   for (size_t i = 0; i < asked.given.size(); ++i)
@@ -39,7 +41,7 @@ inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
   return true;
 }
 
-// Inside a body a symbol of the node around it has this before its name.
+// The prefix that symbols of the enclosing node have inside a body.
 inline constexpr char kOuterSymbol = '^';
 template <class F>
 SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
@@ -122,7 +124,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
 inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
   if (Index(context.num_inputs()) == body.inputs().size() &&
       Index(context.num_outputs()) == body.outputs().size())
-    // Its operator runs the graph itself, and may have operators that nobody else has.
+    // The node's operator runs the graph itself, and may have operators that are not registered.
     InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
 }
 OPKIT_INLINE void UseInferenceOfCarriedGraphs() {

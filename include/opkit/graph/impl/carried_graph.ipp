@@ -1,4 +1,4 @@
-// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
+// Definitions: bitwise comparison of graphs and nodes, and access to the graph in a subgraph.
 #ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
@@ -9,7 +9,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
+// True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
+// itself.
 inline bool SameBits(const Attribute& a, const Attribute& b) {
   if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
   if (a.type() != b.type() || a.size() != b.size()) return false;

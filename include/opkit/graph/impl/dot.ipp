@@ -9,6 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Writes the text of one picture.
 class DotWriter {
  public:
   DotWriter(const DotOptions& options, const std::vector<std::string>* backends)
@@ -23,7 +24,7 @@ class DotWriter {
     DrawGraph(graph, types, "", "  ");
     return out_ + "}\n";
   }
-  // Puts boxes around nodes of the graph; before Write.
+  // Makes Write draw a box around each group of nodes.
   void SetGroups(const std::vector<DotGroup>& groups) { groups_ = &groups; }
 
  private:
@@ -59,13 +60,13 @@ class DotWriter {
     return out;
   }
 
-  // `prefix` keeps the names of subgraphs' boxes apart.
+  // `prefix` makes the names of a subgraph's boxes unique; "" for the whole graph.
   OPKIT_COLD void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
                             const std::string& indent) {
     NameMap<std::string> makers;  // by value: the box that made or wrote it last
     const auto maker_of = [&](const std::string& value) {
       std::string& box = makers[value];
-      if (box.empty()) {  // a graph with errors can be drawn too
+      if (box.empty()) {  // nothing makes the value: the graph has an error
         box = StrCat(prefix, "m", missing_++);
         DrawNode(indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
       }
@@ -91,7 +92,7 @@ class DotWriter {
     for (int n = 0; n < graph.num_nodes(); ++n) {
       const OperatorDef& def = graph.node(n);
       const std::string box = StrCat(prefix, "n", n);
-      const auto is_line = [&](const std::string& input) {  // a line in the box instead of an edge
+      const auto is_line = [&](const std::string& input) {  // drawn as a line of the box, no edge
         return !options_.constants && graph.IsConstant(input) && !makers.Has(input);
       };
       std::string label = Label(def);

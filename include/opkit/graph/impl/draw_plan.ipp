@@ -1,4 +1,4 @@
-// The picture of a plan's memory: its buffers under the names of their values.
+// Draws a plan: finds the names of each buffer's values, and the backend of each node.
 #ifndef OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 

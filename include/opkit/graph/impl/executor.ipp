@@ -1,5 +1,6 @@
-// The executor: claims itself for a run, puts the caller's tensors into the blobs of the bound plan
-// for their shapes, runs that, and sees that outputs are where they belong.
+// The executor's definitions. A run claims the executor, puts the caller's tensors into the blobs
+// of the bound plan for their shapes, runs that plan, and copies outputs to the bound tensors where
+// an operator left them elsewhere.
 #ifndef OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 #define OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
@@ -30,6 +31,7 @@ OPKIT_INLINE const Tensor& NamedTensors::at(std::string_view name) const {
   Throw(ErrorCode::kNotFound, "there is no output '", name, "'", SuggestName(name, names));
 }
 
+// The state of an executor: bindings, bound plans for the shapes met, and the run in progress.
 class Executor::Impl {
  public:
   Impl(Executor& self, Plan plan)
@@ -42,7 +44,7 @@ class Executor::Impl {
   ~Impl() {
     if (run_state_ != RunState::kRunningAsync) return;
     Cancel();
-    // Waits for the run, not for its event, which may have been cancelled long before.
+    // Wait for the run, not for its event, which may have been cancelled long before.
     while (run_state_ == RunState::kRunningAsync) sched_yield();
   }
 
@@ -72,7 +74,7 @@ class Executor::Impl {
     return event_;
   }
   void Cancel() {
-    const Plan plan = plan_;  // a callback of the run's end may end this executor meanwhile
+    const Plan plan = plan_;  // the run's completion callback may destroy this executor meanwhile
     detail::IntrusivePtr<detail::BoundPlan> current;
     {
       detail::MutexLock lock(current_mutex_);
@@ -110,7 +112,7 @@ class Executor::Impl {
   }
 
   OperatorBase& op(int node) {
-    plan_.graph().node(node);  // throws for a node that there is not
+    plan_.graph().node(node);  // throws kOutOfRange for an index that the graph does not have
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
@@ -127,7 +129,7 @@ class Executor::Impl {
   using Output = detail::TensorBindings::Output;
   enum class RunState : char { kIdle, kRunning, kRunningAsync };
 
-  // Holds the executor for one run.
+  // Reserves the executor for one run; the destructor releases it, except after Keep.
   class Claim {
    public:
     explicit Claim(Impl& self) : self_(&self) {
@@ -181,7 +183,8 @@ class Executor::Impl {
   const GraphView& view() const { return state().view(); }
   Blob& BlobOf(int value) const { return current_->blob(value); }
   Tensor& TensorOf(int value) const { return *BlobOf(value).GetMutable<Tensor>(); }
-  // Null where an input or a constant is the output itself, or the operator left no tensor.
+  // Returns the tensor that the run made for an output. Returns null if the output is itself an
+  // input or a constant, or if the operator left no tensor.
   Tensor* Made(const Output& output) const {
     if (view().producer(output.value) < 0) return nullptr;
     Blob& blob = BlobOf(output.value);
@@ -216,7 +219,7 @@ class Executor::Impl {
     has_outputs_ = true;
     observers.Succeeded();
   }
-  // The end of a run of RunAsync.
+  // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
     try {
       if (error) {
@@ -232,7 +235,7 @@ class Executor::Impl {
     }
     self_.StopAllObservers(!error);
     const Event event = event_;
-    run_state_ = RunState::kIdle;  // from here on another thread may end this executor
+    run_state_ = RunState::kIdle;  // from here on another thread may destroy this executor
     event.state()->Complete(std::move(error));
   }
 
@@ -245,7 +248,7 @@ class Executor::Impl {
         Densify(input);
     for (const Output& output : bindings_.outputs()) {
       Tensor* tensor = Made(output);
-      // A caller holds the last result: this run writes to other memory.
+      // A caller still holds the last result: make this run write to other memory.
       if (tensor && !output.lent && !output.donated && tensor->storage().use_count() > 1)
         *tensor = Tensor(tensor->device());
     }
@@ -264,7 +267,8 @@ class Executor::Impl {
       }
     for (Output& output : bindings_.outputs()) {
       if (view().producer(output.value) < 0) continue;
-      // Outputs overlapping an input, which is read until the run ends, are copied after it.
+      // An output bound to an input's memory is copied there after the run: operators may read the
+      // input until then.
       const bool lend = output.is_bound() && !bindings_.IsInputMemory(output.bound);
       if (lend)
         TensorOf(output.value) = output.bound;
@@ -277,7 +281,7 @@ class Executor::Impl {
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
-    // The last copy may be an output that a caller holds, or lie under one.
+    // A caller may hold the last copy, as an output or through an output that is a view of it.
     TensorOf(input.value) = Tensor();
     if (input.donated) current_->SetDonated(input.value, Tensor());
     if (input.dense.storage().use_count() > 1) input.dense = Tensor();
@@ -285,7 +289,8 @@ class Executor::Impl {
     TensorOf(input.value) = input.dense;
     if (input.donated) Donate(input, input.dense);
   }
-  // Lets the run write to an input. An output that the caller has bound elsewhere stays there.
+  // Lets the run write to an input's memory. An output that the caller bound to other memory does
+  // not move to the input's memory.
   void Donate(const Input& input, const Tensor& tensor) {
     current_->SetDonated(input.value, tensor);
     const detail::Specialization& found = current_->specialization();
@@ -294,11 +299,12 @@ class Executor::Impl {
       output.donated = is_planned && !output.is_bound();
       if (!is_planned || !output.is_bound()) continue;
       Tensor& made = TensorOf(output.value);
-      if (made.raw_data() == output.bound.raw_data()) continue;  // it is the input's own memory
+      if (made.raw_data() == output.bound.raw_data()) continue;  // bound to the input's memory
       current_->SetOutside(output.value);
       made = output.lent ? output.bound : Tensor(made.device());
     }
   }
+  // Removes the caller's tensor, or the last result, from the blob of an output.
   void TakeBack(Output& output) {
     Tensor& tensor = TensorOf(output.value);
     tensor = Tensor(tensor.device());
@@ -320,7 +326,7 @@ class Executor::Impl {
     if (made) bound_plans_.Add(std::move(made));
   }
   void UseArenas(detail::BoundPlan& plan) {
-    // Where the arenas grow, the other plans let go of them first.
+    // If an arena must grow, all kept plans release theirs first, so that the old memory is freed.
     if (plan.NeedsLargerArenas(arenas_))
       bound_plans_.ForEach([](detail::BoundPlan& other) { other.ReleaseArenas(); });
     plan.UseArenas(arenas_);
@@ -331,7 +337,8 @@ class Executor::Impl {
     ReplayOptions replay;
     replay.mode = state().options().mode;
     replay.may_pend = specialization->may_pend();
-    // Memory was planned for steps one after the other, and the pool has more threads since.
+    // The memory plan holds only for steps that run one after the other; the pool has got more
+    // threads since it was made.
     if (replay.mode == ReplayMode::kAuto && !specialization->memory().run_order().stages.empty() &&
         state().pool().threads() > 1)
       replay.mode = ReplayMode::kWalk;
@@ -364,14 +371,14 @@ class Executor::Impl {
         if (!IsWhereBound(output, *tensor)) [[unlikely]]
           CopyToBound(output, *tensor);
       } else if (!output.donated && tensor->storage().use_count() > 1) [[unlikely]] {
-        *tensor = Detached(*tensor);  // a view of an input, a constant or another output
+        *tensor = Detached(*tensor);  // it was a view of an input, a constant or another output
       }
     }
     if (over_inputs) [[unlikely]]
       CopyOverInputs();
   }
-  // Copies outputs into bound tensors that share memory with inputs. Other outputs that lie there,
-  // as views or in a donated input, are copied away first.
+  // Copies outputs into bound tensors that share memory with inputs. First copies other outputs
+  // away from that memory: views of an input, or outputs in a donated input.
   OPKIT_COLD void CopyOverInputs() {
     const auto is_overwritten = [&](const Tensor& tensor) {
       for (const Output& output : bindings_.outputs())
@@ -392,7 +399,7 @@ class Executor::Impl {
           made && output.is_bound() && !output.lent && !is_there(output, *made))
         CopyToBound(output, *made);
   }
-  // The elements lie in the bound tensor, in its order: a view with strides has another.
+  // True if the elements lie in the bound tensor in its order. A strided view has another order.
   static bool IsWhereBound(const Output& output, const Tensor& tensor) {
     return tensor.raw_data() == output.bound.raw_data() && tensor.dtype() == output.bound.dtype() &&
            tensor.shape() == output.bound.shape() && tensor.is_dense();
@@ -439,12 +446,12 @@ class Executor::Impl {
   Executor& self_;
   Plan plan_;
   detail::TensorBindings bindings_;
-  bool has_outputs_ = false;  // of a run that succeeded
-  bool changed_ = true;       // since the blobs were set
+  bool has_outputs_ = false;  // the last run succeeded
+  bool changed_ = true;       // the blobs may not have the bound tensors
   detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
-  detail::Mutex current_mutex_;     // of `current_`, for Cancel
+  detail::Mutex current_mutex_;     // guards `current_`, which Cancel reads from any thread
   std::vector<int> asked_for_;      // nodes whose operators may have observers
   std::vector<char> is_asked_for_;  // by node
   Event event_;

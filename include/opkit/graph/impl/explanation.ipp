@@ -1,4 +1,4 @@
-// The text and the JSON of an explanation.
+// Writes the text and the JSON of an explanation.
 #ifndef OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 #define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
@@ -11,6 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Returns the device, the layouts and the estimated times of a candidate.
 inline std::string EstimateOf(const Explanation::Candidate& one) {
   std::string text;
   if (!one.device.empty()) text += " on " + one.device;
@@ -21,6 +22,7 @@ inline std::string EstimateOf(const Explanation::Candidate& one) {
   return text;
 }
 
+// Writes the members of a JSON object; the destructor closes the object.
 class JsonMembers {
  public:
   explicit JsonMembers(std::string& out) : out_(out) { out_ += '{'; }

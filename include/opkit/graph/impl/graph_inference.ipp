@@ -1,5 +1,5 @@
-// InferGraph's definition: rounds of the schemas' own inference over all nodes, until nothing more
-// is learned, and the union of symbols.
+// InferGraph's definition: calls the schemas' inference for all nodes, round by round, until a
+// round changes nothing; and the union-find of symbols.
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
@@ -32,10 +32,11 @@ OPKIT_INLINE const TensorInfo& GraphTypes::at(std::string_view name) const {
 
 namespace detail {
 
-// A union-find of symbols: which are equal, and to which number.
+// A union-find of symbols: the sets of equal symbols, and the number that each set equals.
 class SymbolTable {
  public:
-  // The number, or else the symbol that represents all symbols equal to it, or unknown.
+  // Returns the extent's number if that is known, else the symbol that represents all symbols equal
+  // to it. An unknown extent stays unknown.
   Dim Resolve(Dim dim) const {
     while (dim.is_symbol()) {
       const int number = names_.Find(dim.symbol());
@@ -50,8 +51,8 @@ class SymbolTable {
     for (const Dim& dim : shape.dims()) dims.push_back(Resolve(dim));
     return SymbolicShape(std::move(dims));
   }
-  // Makes both extents equal and returns the more precise one. Sets `why` where they contradict
-  // each other; `where` is named when a later extent contradicts this binding.
+  // Makes both extents equal and returns the more precise extent. Sets `why` if they contradict
+  // each other. A later contradiction to this binding names `where` in its message.
   Dim Unify(Dim a, Dim b, const std::string& where, std::string& why) {
     const Dim first = a, second = b;
     a = Resolve(std::move(a));
@@ -70,17 +71,18 @@ class SymbolTable {
   }
 
  private:
-  // The symbol, and where it was bound to its number; "" for a plain number.
+  // Returns the symbol and the source of its binding; "" for a plain number.
   std::string Origin(const Dim& dim) const {
     if (!dim.is_symbol()) return "";
     return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
   }
 
   NameIndex names_;
-  std::vector<Dim> bound_;          // extent that each symbol equals
+  std::vector<Dim> bound_;          // by symbol: the extent that it equals
   std::vector<std::string> where_;  // source of each binding, for messages
 };
 
+// The state of one InferGraph: the types found so far and the symbols.
 class GraphInference {
  public:
   GraphInference(const GraphView& view, UnknownOperators unknown)
@@ -92,7 +94,7 @@ class GraphInference {
     types_[value].device = info.device;
   }
   GraphTypes Run() && {
-    constexpr int kMaxRounds = 16;  // each carries knowledge of inputs one node further back
+    constexpr int kMaxRounds = 16;  // a round carries facts about inputs back by one more node
     for (int round = 0; round < kMaxRounds; ++round) {
       changed_ = false;
       for (int node : view_.order()) Infer(node);
@@ -120,8 +122,8 @@ class GraphInference {
     const std::string where = "node " + ToString(def);
     bool inputs_known = true;
     for (int value : ins) inputs_known &= value < 0 || IsKnown(types_[value]);
-    // First from the inputs alone, so that Merge compares the outputs' symbols with those already
-    // known; then with the known outputs, for operators that learn their inputs from them.
+    // First infer from the inputs alone, so that Merge compares the outputs' symbols with those
+    // already known. Then infer with the known outputs, for operators that infer inputs from them.
     Apply(schema, node, ins, outs, {}, where);
     if (!inputs_known) Apply(schema, node, ins, outs, Resolved(outs), where);
     CheckSizes(outs, where);
@@ -130,8 +132,8 @@ class GraphInference {
       if (outs[o] >= 0) types_[outs[o]].device = devices[o];
     if (!is_hosts) Evaluate(node, def, ins, outs, where);
   }
-  // Throws where the bytes of an output overflow an int64; the nodes that read it, kernels and the
-  // planner then need no check.
+  // Throws kOutOfRange if the bytes of an output overflow an int64. The nodes that read it, kernels
+  // and the memory planner then need no check.
   void CheckSizes(std::span<const int> outs, const std::string& where) const {
     for (const int value : outs) {
       if (value < 0 || !types_[value].shape.is_known()) continue;
@@ -164,7 +166,7 @@ class GraphInference {
     std::vector<Tensor> results(outs.size());
     try {
       results = EvaluateNode(def, inputs);
-    } catch (...) {  // the node fails again, and reports its error, where the graph runs
+    } catch (...) {  // the node fails again, and reports its error, when the graph runs
     }
     for (size_t o = 0; o < outs.size(); ++o)
       if (outs[o] >= 0 && results[o].initialized()) Learn(outs[o], results[o], where);

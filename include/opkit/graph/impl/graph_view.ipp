@@ -29,7 +29,7 @@ OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
         ToString(graph.node(cycle.front())));
 }
 
-// Collects the edges of a view whose values, consumers and rewrites are known.
+// Collects the edges of a view. The view's values, consumers and rewrites must be complete.
 class EdgeCollector {
  public:
   explicit EdgeCollector(const GraphView& view) : view_(view) {}
@@ -74,8 +74,8 @@ class EdgeCollector {
     if (named[0] == node) ThrowCycle(view_.graph(), {node});
     Add(named[0], node);
   }
-  // Every access to a rewritten value waits for the last writer before it, and every writer for the
-  // readers since then.
+  // Every read or write of a rewritten value waits for the last writer before it. A writer also
+  // waits for the readers since that writer.
   void AddRewrite(const GraphView::Rewrite& rewrite) {
     const int value = rewrite.value, made = view_.producer(value);
     if (view_.IsConstant(value))
@@ -102,8 +102,8 @@ class EdgeCollector {
   std::vector<std::vector<int>> named_;  // the nodes of each name
 };
 
-// A cycle among the nodes that still wait, in the order they would have to run. Every such node has
-// a predecessor that still waits, so a walk backwards meets itself.
+// Returns a cycle among the nodes that still wait, each behind the node that it waits for. Every
+// such node has a predecessor that still waits, so a walk backwards must visit a node again.
 OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
   std::vector<int> before(waits.size(), -1), path;
   std::vector<char> met(waits.size(), 0);
@@ -118,7 +118,7 @@ OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::v
   return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
 }
 
-// Kahn's algorithm, always taking the ready node that was added first.
+// Sorts by Kahn's algorithm; always takes the ready node that was added first.
 inline std::vector<int> SortNodes(const GraphView& view) {
   std::vector<int> order;
   if (std::all_of(view.edges().begin(), view.edges().end(),
@@ -208,13 +208,13 @@ OPKIT_INLINE void GraphView::AddNode(int node) {
     if (name.empty()) continue;
     if (graph_->Producer(name) == node)
       producers_[detail::Index(values_.back())] = node;
-    else if (!detail::Reads(def, name))  // ReplaceUses renamed the input of a rewriting node
+    else if (!detail::Reads(def, name))  // ReplaceUses has renamed the input of a rewriting node
       add_rewrite(name);
   }
   detail::ForEachRewritten(def, add_rewrite);
 }
 
-// A counting sort of (value, node) pairs by value.
+// Sorts (value, node) pairs by value with a counting sort.
 OPKIT_INLINE void GraphView::IndexConsumers() {
   const auto for_each_use = [&](auto&& f) {
     for (int node = 0; node < num_nodes(); ++node) {

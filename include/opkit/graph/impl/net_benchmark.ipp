@@ -1,4 +1,4 @@
-// NetBenchmark's definitions: the sums by operator, and the table.
+// NetBenchmark's definitions: the sums by operator type, and the table.
 #ifndef OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 #define OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 

@@ -1,4 +1,4 @@
-// PassList's definitions, and the list of passes that every program begins with.
+// PassList's definitions, and the default list of passes.
 #ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
 #define OPKIT_GRAPH_IMPL_PASSES_IPP_
 

@@ -1,4 +1,4 @@
-// Compile, and a plan's answers about itself.
+// Definitions of Compile and of Plan's members.
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
@@ -9,12 +9,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Indents NodeChoice::passed_over for Describe.
 OPKIT_COLD inline std::string PassedOver(const std::string& list) {
   std::string out = list.empty() ? "" : "\n    passed over:";
   for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
   return out + "\n";
 }
-// " float32[2, 3]" for each output of the node.
+// Returns " float32[2, 3]" for each output of the node.
 OPKIT_COLD inline std::string TypesText(const GraphView& view, int node, const GraphTypes& types) {
   std::string out;
   for (const int value : view.outputs(node))
@@ -96,7 +97,8 @@ OPKIT_INLINE GraphTypes Plan::types() const {
   const auto latest = state_->Latest();
   if (!latest) return *state_->types_for_any();
   GraphTypes types = latest->plan_types();
-  for (const int output : view().outputs()) types[output].layout = Layout();  // as callers get them
+  // Callers get outputs in the standard layout.
+  for (const int output : view().outputs()) types[output].layout = Layout();
   return types;
 }
 OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
@@ -106,7 +108,7 @@ OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
   return info;
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
-  graph().node(node);  // throws for a node that there is not
+  graph().node(node);  // throws kOutOfRange for an index that the graph does not have
   return state_->GetLatest()->plan_choice(node);
 }
 
@@ -152,15 +154,16 @@ OPKIT_INLINE std::string Plan::Describe(
       Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
             input.name, "' is ", ToString(inputs.back()));
   }
-  // Where the graph's own shapes are the only ones, the plan may lack what another takes.
+  // If the graph declares all shapes, use its specialization: the plan may have released constants
+  // that another specialization needs.
   const auto found = state_->inputs_known() ? state_->GetLatest() : state_->Make(std::move(inputs));
   return detail::DescribePlan(*state_, found.get());
 }
 
 namespace detail {
 
-// The graph after the passes, with the bodies that its nodes run after them too. A body that a pass
-// fails on stays as it is where a run may take another one.
+// Applies the passes to a graph and to the bodies of its nodes. If a pass fails on a body, throws;
+// but the body of a node with several bodies stays unchanged, since runs may never execute it.
 inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOperators unknown) {
   Graph out = passes.Run(graph, {}, unknown);
   for (int node = 0; node < out.num_nodes(); ++node) {
@@ -183,7 +186,7 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
   return out;
 }
 
-// Throws kNotFound, with a list, where operators of nodes are not registered.
+// Throws kNotFound, with a list of nodes, if the operator of a node is not registered.
 OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
   std::string list, first;
   int unknown = 0;
@@ -199,15 +202,15 @@ OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
           "'", SuggestName(first, OpRegistry::Global().Operators()), list);
 }
 
-// Partition's result. Throws kNotFound for a partitioner where none is registered.
+// Returns Partition's result. Throws kNotFound if no partitioner is registered at all.
 OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
   if (g_partition) return g_partition(graph, options.partitioners, options.partition_report);
   Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
         "' is registered; REGISTER_PARTITIONER registers one");
 }
 
-// Throws for the first input that another shape or dtype may be given for. `option` says which one
-// needs to know, and why.
+// Throws kInvalidArgument if the dtype or shape of an input is open. `option` is the option that
+// needs them; `why` completes "since another shape may need".
 OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view option,
                                         std::string_view why) {
   for (const auto& [name, info] : graph.inputs())
@@ -217,7 +220,7 @@ OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view opt
             "; '", StrCat(name, "' is ", ToString(info)));
 }
 
-// The graph that the plan runs.
+// Returns the graph that the plan runs: after passes and partitioners.
 inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
   const bool parted = !options.partitioners.empty();
   Graph prepared = ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses(),

@@ -1,4 +1,4 @@
-// Finds a plan's nodes in a profile.
+// ProfileOfRun's definition: matches a plan's steps with the spans of a profile.
 #ifndef OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
 #define OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
 
@@ -19,8 +19,8 @@ class RecordedRun {
   RecordedRun(const Graph& graph, const Schedule& schedule)
       : graph_(graph), schedule_(schedule), spans_(Index(schedule.size())) {}
 
-  // False where a step of it was not recorded, or it is a run of another plan. Steps with one type
-  // and name are told apart by their order.
+  // Matches the spans inside a run with the steps. Returns false if a step was not recorded, or if
+  // the run is of another plan. Steps of equal type and name are matched in order.
   bool Find(const std::vector<const ProfileSpan*>& inside) {
     if (inside.size() != spans_.size()) return false;
     std::multimap<std::pair<uint32_t, uint32_t>, int> steps;
@@ -41,7 +41,7 @@ class RecordedRun {
   RunProfile Read(const ProfileSpan& whole) const {
     RunProfile run{whole.begin, (std::max)(whole.end, whole.completed), {}, {}};
     const size_t count = spans_.size();
-    std::vector<int> last(count, -1);  // the step before it that ended last
+    std::vector<int> last(count, -1);  // by step: its predecessor that ended last
     std::vector<int64_t> ready(count, run.begin);
     for (int step = 0; step < schedule_.size(); ++step)
       for (const int entry : EntriesOf(schedule_, step)) {
@@ -74,14 +74,14 @@ class RecordedRun {
 
   const Graph& graph_;
   const Schedule& schedule_;
-  std::vector<const ProfileSpan*> spans_;  // of the steps
+  std::vector<const ProfileSpan*> spans_;  // by step
 };
 
 }  // namespace detail
 
 OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   const auto specialization = plan.state()->GetLatest();
-  std::map<uint64_t, std::vector<const ProfileSpan*>> inside;  // operators, by the id of their run
+  std::map<uint64_t, std::vector<const ProfileSpan*>> inside;  // by run: the spans of its operators
   std::vector<const ProfileSpan*> runs;
   for (const ProfileSpan& span : profile.spans)
     if (span.kind == InvocationKind::kRun && !span.adopted && !span.open) runs.push_back(&span);
@@ -114,7 +114,8 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   const RunProfile run = ProfileOfRun(plan, profile);
   const auto specialization = plan.state()->GetLatest();
   const Schedule& schedule = specialization->schedule();
-  std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());  // place: in run.nodes
+  // By node: its step. By step: its index in run.nodes.
+  std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());
   for (int step = 0; step < schedule.size(); ++step)
     step_of[Index(schedule.original_of(step))] = step;
   RunReport report;
@@ -139,7 +140,7 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
     const size_t first = report.buffers.size();
     for (const MemoryInterval& buffer : arena.lifetimes.buffers) {
       RunReport::Buffer& made = report.buffers.emplace_back();
-      const bool is_given = buffer.lower < 0;  // before the run
+      const bool is_given = buffer.lower < 0;  // it is live before the first step
       made.bytes = buffer.size;
       made.owner = is_given ? "" : node_at(buffer.lower).name;
       made.begin = is_given ? run.begin : node_at(buffer.lower).begin;

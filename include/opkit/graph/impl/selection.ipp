@@ -1,4 +1,4 @@
-// The text of a selection.
+// Writes and parses the text of a selection.
 #ifndef OPKIT_GRAPH_IMPL_SELECTION_IPP_
 #define OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
@@ -12,6 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Appends a field with its escapes, and the character `end`.
 inline void AppendField(std::string& text, std::string_view field, char end) {
   for (const char c : field) {
     if (c == '\\' || c == '\t' || c == '\n') text += '\\';
@@ -19,7 +20,7 @@ inline void AppendField(std::string& text, std::string_view field, char end) {
   }
   text += end;
 }
-// The field that begins at `at`, which moves behind the character that ends it.
+// Returns the field that begins at `at`, without escapes, and moves `at` behind the tab after it.
 inline std::string TakeField(std::string_view line, size_t& at) {
   std::string field;
   for (; at < line.size() && line[at] != '\t'; ++at) {

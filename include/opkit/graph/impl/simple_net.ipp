@@ -1,4 +1,4 @@
-// SimpleNet's definitions: filling the workspace, runs, and the times of nodes.
+// SimpleNet's definitions: fills the workspace, runs the nodes and times them.
 #ifndef OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 #define OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
@@ -13,6 +13,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Puts a constant into the workspace. Throws kAlreadyExists if its blob has other contents.
 inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& value) {
   Blob* blob = ws.CreateBlob(name);
   if (blob->empty()) *blob->GetMutable<Tensor>() = value;
@@ -52,8 +53,8 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
   }
 }
 
-// The types of all values for the inputs that are in the workspace now; none where these do not fit
-// the graph, which Run says.
+// Returns the types of all values for the inputs in the workspace. Returns nullopt if these do not
+// fit the graph; Run then reports the error.
 inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) {
   std::vector<GraphInput> inputs = view.graph().inputs();
   for (GraphInput& input : inputs)
@@ -66,6 +67,7 @@ inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) 
   }
 }
 
+// Returns the median of times in ns, in ms.
 inline double MedianMs(std::vector<int64_t> times) {
   std::sort(times.begin(), times.end());
   const size_t n = times.size();

@@ -1,4 +1,5 @@
-// The box in which a node carries a graph, and what a node is that runs it.
+// MakeSubgraph's definition: the SubgraphBase of a Graph, with the inference, the gradient and the
+// rewritten inputs of a node that runs it.
 #ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
@@ -10,6 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The CarriedGraph of MakeSubgraph.
 class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
  public:
   using CarriedGraph::CarriedGraph;
