@@ -1,5 +1,5 @@
-// FoldBatchNormalization: puts what scales and shifts the channels of a convolution into its
-// weights, so that it takes no time in a run.
+// FoldBatchNormalization: merges nodes that scale and shift the channels of a convolution into the
+// convolution's weights, so that they take no time in a run.
 #ifndef OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
 #define OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
 
@@ -7,12 +7,14 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// BatchNormalization by given statistics, and Mul, Div, Add and Sub by a number or one number a
-// channel, go into the Conv before them, or into the BatchNormalization where no Conv is: chains of
-// them at once, computed in double. For float32; weights and numbers are constants of the graph.
-// Results differ by rounding alone. These stay: nodes whose input something else reads, or the
-// graph returns, or a node rewrites; nodes that wait for others or are waited for by name; those
-// for another device or backend than the Conv; those whose factors are not finite.
+// Merges BatchNormalization with constant statistics, and Mul, Div, Add and Sub by one number or
+// one number per channel, into the Conv before them. Without a Conv, merges them into the
+// BatchNormalization before them. Folds whole chains, in double. All weights and numbers must be
+// float32 constants of the graph. Results differ only by rounding.
+//
+// Keeps a node if its input has another reader, is an output of the graph or is rewritten; if it
+// has control edges, or another device or backend than the Conv; and if its factors are not finite
+// or float32 cannot hold the new weights.
 Graph FoldBatchNormalization(const Graph& graph);
 
 }  // namespace opkit

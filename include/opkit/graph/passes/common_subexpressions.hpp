@@ -6,10 +6,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Nodes are the same by operator, inputs, attributes to the bit, subgraphs, device, engine and
-// control inputs; constants by dtype, shape, device and bytes. These duplicates stay: nodes with an
-// effect (stateful operators, no outputs), those that read, write or make a value that is
-// rewritten, and those that others wait for by name.
+// Two nodes are equal if their operators, inputs, attributes (bit by bit), subgraphs, devices,
+// engines and control inputs are equal; two constants, if dtype, shape, device and bytes are equal.
+// Keeps these duplicates: nodes with an effect (stateful operators, no outputs); nodes that read,
+// write or make a value that is rewritten; and nodes that are control inputs of others.
 Graph MergeCommonSubexpressions(const Graph& graph);
 
 }  // namespace opkit

@@ -1,4 +1,4 @@
-// FoldConstants: runs the nodes that read nothing but constants, and replaces them by constants.
+// FoldConstants: runs the nodes that read only constants, and replaces them by constants.
 #ifndef OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 #define OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
@@ -7,15 +7,15 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct FoldOptions {
-  // Limit for all outputs of a node together; a node that makes more stays. Where the schema tells
-  // the size, such a node is not run.
+  // The limit for all outputs of a node together. A node with larger outputs stays. Such a node is
+  // run only if its schema cannot infer the size.
   int64_t max_bytes = int64_t{512} << 20;
 };
 
-// Constants that only folded nodes read go with them. These nodes stay: those with an effect
-// (stateful operators, no outputs), those that rewrite an input or whose output is rewritten, those
-// that wait for others or are waited for by name, and those that fail: the error shows when the
-// graph runs. Operators run on the device of their node, if the host can reach its memory.
+// Also removes constants that only folded nodes read. Keeps nodes with an effect (stateful
+// operators, no outputs), nodes that rewrite an input or whose output is rewritten, nodes with
+// control edges, and nodes on devices whose memory the host cannot access. Keeps nodes that fail:
+// they report the error when the graph runs.
 Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// RemoveDeadNodes: drops the nodes and constants that do not contribute to anything that a run
-// leaves behind.
+// RemoveDeadNodes: drops the nodes and constants that contribute neither to an output of a run nor
+// to an effect.
 #ifndef OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 #define OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
@@ -7,10 +7,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// These nodes stay: those that an output of the graph needs; those with an effect (no outputs,
-// stateful operators) and those that rewrite an input of the graph; and those that these need,
-// control inputs included. Constants that nothing reads go. Inputs and outputs of the graph stay as
-// they are.
+// Keeps the nodes that make outputs of the graph, nodes with an effect (no outputs, stateful
+// operators), nodes that rewrite an input of the graph, and all nodes that these depend on, by
+// control inputs too. Removes constants that no remaining node reads, except outputs. Inputs and
+// outputs of the graph stay unchanged.
 Graph RemoveDeadNodes(const Graph& graph);
 
 }  // namespace opkit

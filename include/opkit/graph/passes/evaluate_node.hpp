@@ -1,5 +1,6 @@
-// EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding puts the
-// results into the graph; inference reads shapes from them. Only definitions include this header.
+// EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding adds the
+// results to the graph; inference reads shapes from them. Only files with definitions include this
+// header.
 #ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 #define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
@@ -9,13 +10,14 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Running the node an extra time, on this thread, is unobservable.
+// True if an additional run of the node on this thread has no observable effect.
 inline bool MayEvaluate(const OperatorDef& def) {
   return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
 }
 
-// Runs the kernel that a plan would select. An element of `inputs` is null, and one of the result
-// uninitialized, where the node leaves it out. Errors: as CreateSelected and Run.
+// Runs the kernel that a plan would select and returns the outputs. An input that the node leaves
+// out is null, and an output that it leaves out is uninitialized. Throws the errors of
+// CreateSelected and OperatorBase::Run.
 inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
                                         const std::vector<const Tensor*>& inputs) {
   Workspace ws;

@@ -1,5 +1,5 @@
-// MergeHardSwish: finds the activation HardSwish where a model spells it in several nodes, as those
-// exported for opset 13 and older do.
+// MergeHardSwish: finds nodes that together compute the activation HardSwish, as models exported
+// for opset 13 and older contain them, and replaces them by one HardSwish.
 #ifndef OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
 #define OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
 
@@ -7,11 +7,11 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Makes one HardSwish of x * Clip(x + 3, 0, 6) / 6, the division by 6 or a product by 1/6, and of
-// x * HardSigmoid(x) with alpha 1/6 and beta 1/2. Results differ by rounding alone. For float32,
-// with the numbers as constants of the graph. Nodes stay where a value between them is read by
-// something else, or the graph returns it, or a node rewrites it, or a node waits for others or is
-// waited for by name, or is for another device or backend than the others.
+// Replaces x * Clip(x + 3, 0, 6) / 6, also with a product by 1/6 as the last step, and
+// x * HardSigmoid(x) with alpha 1/6 and beta 1/2. The numbers must be float32 constants of the
+// graph. Results differ only by rounding. Keeps the nodes if a value between them has another
+// reader, is an output of the graph or is rewritten; if a node has control edges; and if their
+// devices or backends differ.
 Graph MergeHardSwish(const Graph& graph);
 
 }  // namespace opkit

@@ -1,4 +1,4 @@
-// Passes by name: those of REGISTER_PASS in a program, and those of loaded libraries.
+// The registry of passes by name: passes of REGISTER_PASS in a program, and of loaded libraries.
 #ifndef OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 #define OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 
@@ -9,26 +9,27 @@ namespace opkit::inline OPKIT_ABI {
 // Options of a pass, by name.
 using PassArguments = std::vector<std::pair<std::string, std::string>>;
 
-// Immutable once registered. Run may be called on several threads.
+// A registered pass. Immutable after registration. Several threads may call Run.
 class NamedPass : public detail::RefCounted {
  public:
   virtual const std::string& name() const = 0;
   // The operators of the graph need not be registered.
   virtual Graph Run(const Graph& graph, const PassArguments& options) const = 0;
-  // Where it is defined, FILE:LINE, and the library that it came from, empty for the program.
+  // FILE:LINE of the definition, and the name of its library; empty for a pass of the program.
   virtual std::string place() const { return {}; }
   virtual std::string library() const { return {}; }
-  // Holds that library for as long as it lives; null for the program.
+  // Returns an object that keeps the library loaded while it exists; null for the program.
   virtual detail::IntrusivePtr<detail::RefCounted> use() const { return {}; }
 };
 
-// In alphabetical order.
+// Returns the names of all registered passes in alphabetical order.
 OPKIT_IMAGE_LOCAL std::vector<std::string> RegisteredPasses();
-// The pass as a member of a PassList, which keeps it: passes.Add("mine", FindPass("mine")). Errors:
-// kNotFound with the nearest name, kAlreadyExists for a name that is registered at two places.
+// Returns the pass for use in a PassList, which keeps it alive:
+// passes.Add("mine", FindPass("mine")). Throws kNotFound, with the nearest name, for an unknown
+// name, and kAlreadyExists for a name that is registered at two places.
 OPKIT_IMAGE_LOCAL PassList::Pass FindPass(std::string_view name, PassArguments options = {});
-// The graph after the pass, checked whole: an Error names the pass, and nothing has changed. Nodes
-// of operators that nobody registered are left alone by the check.
+// Runs the pass and checks the graph that it returns; an Error names the pass. The check allows
+// unregistered operators.
 //   Graph smaller = RunPass(graph, "drop_casts", {{"to", "float32"}});
 OPKIT_IMAGE_LOCAL Graph RunPass(const Graph& graph, std::string_view name,
                                 PassArguments options = {});
@@ -40,6 +41,7 @@ OPKIT_IMAGE_LOCAL bool RegisterPass(IntrusivePtr<const NamedPass> pass, const ch
 OPKIT_IMAGE_LOCAL bool UnregisterPass(const NamedPass& pass) noexcept;
 OPKIT_IMAGE_LOCAL IntrusivePtr<const NamedPass> GetPass(std::string_view name);
 
+// The pass of a REGISTER_PASS.
 class PassOfFunction final : public NamedPass {
  public:
   PassOfFunction(const char* name, const char* file, int line)
@@ -56,9 +58,9 @@ class PassOfFunction final : public NamedPass {
 
 }  // namespace detail
 
-// Fills in a pass; made by REGISTER_PASS. The body takes the graph, const, and if it likes the
-// options, and returns another graph with the same inputs and outputs. It may be called on several
-// threads.
+// Sets the body of a pass; REGISTER_PASS makes the builder. The body takes the graph, and the
+// options if it needs them. It returns another graph with the same inputs and outputs. Several
+// threads may call the body.
 //
 //   Graph DropIdentities(const Graph& graph) { Graph out = graph; …; return out; }
 //   REGISTER_PASS(drop_identities).setBody(DropIdentities);
@@ -90,8 +92,8 @@ class PassBuilder {
 
 }  // namespace opkit
 
-// REGISTER_PASS(my_pass).setBody(f); at namespace scope, in a program or in a library that includes
-// opkit/partition.hpp.
+// Registers a pass: REGISTER_PASS(my_pass).setBody(f); at namespace scope, in a program or in a
+// library that includes opkit/partition.hpp.
 #undef OPKIT_REGISTER_PASS
 #define OPKIT_REGISTER_PASS(name)                                                \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PASS);                                       \

@@ -1,5 +1,5 @@
-// The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
-// constants and nodes that passes return. Only definitions include this header.
+// The rules by which a pass may drop, run or merge a node, and WithContents, which makes the graph
+// that a pass returns. Only files with definitions include this header.
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
@@ -9,14 +9,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// True if the node writes to one of its inputs.
 inline bool RewritesInputs(const OperatorDef& def) {
   bool found = false;
   ForEachRewritten(def, [&](const std::string&) { found = true; });
   return found;
 }
 
-// Whether more than the node's outputs tells how often and when it ran: the operator is stateful or
-// not known, the node has no outputs, or such a node stands inside a subgraph.
+// True if a run of the node changes more than its outputs: its operator is stateful or unknown, it
+// has no outputs, or a subgraph of it contains such a node or one that rewrites a subgraph's input.
 inline bool HasEffect(const OperatorDef& def) {
   const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema || schema->is_stateful()) return true;
@@ -36,8 +37,8 @@ inline bool HasEffect(const OperatorDef& def) {
   return false;
 }
 
-// Whether the node gives the same whenever it runs, so that it may run again, or not at all where
-// an equal one has run. A rewritten value differs before and after.
+// True if every run of the node gives the same outputs. The node may then run again, or be replaced
+// by an equal node. A node that uses a rewritten value is not repeatable.
 inline bool IsRepeatable(const GraphView& view, int node) {
   const OperatorDef& def = view.graph().node(node);
   if (HasEffect(def) || RewritesInputs(def)) return false;
@@ -47,7 +48,7 @@ inline bool IsRepeatable(const GraphView& view, int node) {
   return true;
 }
 
-// The node names that control inputs mention.
+// Returns the names of all control inputs.
 inline NameIndex ControlNames(const Graph& graph) {
   NameIndex names;
   for (const OperatorDef& def : graph.nodes())
@@ -55,12 +56,12 @@ inline NameIndex ControlNames(const Graph& graph) {
   return names;
 }
 
-// Whether some node waits for this one by name.
+// True if the node is a control input of another node.
 inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) {
   return !def.name().empty() && control_names.Find(def.name()) >= 0;
 }
 
-// The graph's inputs and outputs around other constants and nodes.
+// Returns a graph with the inputs and outputs of `graph` but other constants and nodes.
 inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constants,
                           std::vector<OperatorDef> nodes) {
   Graph out;

@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Filled by hard_swish.hpp and batch_normalization.hpp.
+// Hooks that hard_swish.hpp and batch_normalization.hpp fill.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
     "MergeHardSwish", "opkit/graph/passes/hard_swish.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{

@@ -1,5 +1,5 @@
-// FoldBatchNormalization's definition: walks the nodes in the order they run, and keeps for each
-// convolution the factor and the addend of every channel that its readers come to.
+// FoldBatchNormalization's definition: visits the nodes in the order of a run, and combines for
+// each convolution the factors and addends of the nodes behind it, channel by channel.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
 
@@ -21,6 +21,7 @@ struct ChannelScaling {
   std::vector<double> factors, addends;
 
   explicit ChannelScaling(size_t channels) : factors(channels, 1), addends(channels, 0) {}
+  // Applies another scaling after this one.
   void Then(const ChannelScaling& next) {
     for (size_t c = 0; c < factors.size(); ++c) {
       factors[c] *= next.factors[c];
@@ -34,6 +35,7 @@ struct ChannelScaling {
   }
 };
 
+// One run of the pass: the constructor finds the nodes to fold, Result builds the graph.
 class BatchNormalizationFolder {
  public:
   explicit BatchNormalizationFolder(const Graph& graph)
@@ -73,19 +75,20 @@ class BatchNormalizationFolder {
   }
 
  private:
-  // A Conv, or a BatchNormalization, with the scaling that its output gets.
+  // A Conv or BatchNormalization with the scaling to fold into it.
   struct Base {
     int node;
-    int output;  // of the last node that was folded into it
+    int output;  // the output of the last node that was folded into it
     ChannelScaling scaling;
   };
 
+  // True if the node is of this operator of ONNX's own domain.
   static bool Is(const OperatorDef& def, std::string_view op) {
     if (def.type() != op) return false;
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     return schema && schema->is_standard();
   }
-  // Whether more than its values ties a node to others, or it has more outputs than one.
+  // True if the node has control edges, a rewritten output, or not exactly one output.
   bool IsTied(int node) const {
     const OperatorDef& def = graph_.node(node);
     if (IsWaitedFor(def, control_) || !def.control_inputs().empty()) return true;
@@ -94,7 +97,7 @@ class BatchNormalizationFolder {
       if (o == 0 ? outputs[o] < 0 || view_.IsRewritten(outputs[o]) : outputs[o] >= 0) return true;
     return outputs.empty();
   }
-  // A constant of float32; null for any other value.
+  // Returns input i if it is a dense float32 constant that the host can read; else null.
   const Tensor* Floats(int node, size_t i) const {
     const auto inputs = view_.inputs(node);
     if (i >= inputs.size() || inputs[i] < 0 || view_.IsRewritten(inputs[i])) return nullptr;
@@ -116,7 +119,7 @@ class BatchNormalizationFolder {
     }
     return true;
   }
-  // The channels of a node that can be scaled; 0 where it is none.
+  // Returns the channels of a node whose weights can be scaled; 0 for any other node.
   size_t ScalableChannels(int node) const {
     const OperatorDef& def = graph_.node(node);
     if (IsTied(node)) return 0;
@@ -129,18 +132,19 @@ class BatchNormalizationFolder {
       return channels;
     return 0;
   }
-  // The rank of what a base makes; -1 if it is not known.
+  // Returns the rank of a base's output; -1 if it is unknown.
   int RankOf(const Base& base) {
     if (Is(graph_.node(base.node), "Conv")) return Floats(base.node, 1)->rank();
     if (!types_) try {
         types_ = InferGraph(view_);
       } catch (const Error&) {
-        return -1;  // compiling the graph meets the error again, and reports it
+        return -1;  // Compile finds the error again and reports it
       }
     const SymbolicShape& shape = (*types_)[view_.outputs(base.node)[0]].shape;
     return shape.has_rank() ? shape.rank() : -1;
   }
-  // Whether the node alone reads the value, which a base makes, and may be computed there.
+  // Returns the base that makes the value, if `node` is its only reader and may be folded into the
+  // base by device and backend; else null.
   const Base* BaseOf(int value, int node) const {
     const auto found = value < 0 ? base_of_.end() : base_of_.find(value);
     if (found == base_of_.end() || view_.IsOutput(value) || view_.consumers(value).size() != 1)
@@ -152,8 +156,8 @@ class BatchNormalizationFolder {
          (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
     return same_place ? &bases_.at(found->second) : nullptr;
   }
-  // The scaling of a base with the node behind it, which reads the base's output as `found_input_`;
-  // none where the node cannot be folded.
+  // Returns the scaling of a base combined with that of `node`, which reads the base's output; sets
+  // `found_input_` to that output. Returns nullopt if the node cannot be folded.
   std::optional<ChannelScaling> Scaling(int node) {
     const OperatorDef& def = graph_.node(node);
     const auto inputs = view_.inputs(node);
@@ -185,8 +189,8 @@ class BatchNormalizationFolder {
     }
     return {};
   }
-  // The scaling of a base with the next one behind it; none where float32 does not hold what the
-  // base's numbers become.
+  // Returns the scaling of a base followed by `next`; nullopt if float32 cannot hold the base's new
+  // weights or bias.
   std::optional<ChannelScaling> Together(const Base& base, const ChannelScaling& next) const {
     if (!next.IsFinite()) return {};
     ChannelScaling both = base.scaling;
@@ -204,11 +208,12 @@ class BatchNormalizationFolder {
       const double offset = (bias ? bias->data<float>()[c] : 0.f) * both.factors[c];
       if (!(largest * factor <= kMost) || !(std::fabs(offset + both.addends[c]) <= kMost))
         return {};
-      // Weights that are smaller than the largest by all digits of a float may vanish, but not all.
+      // The largest weight must stay a normal float; far smaller weights may underflow.
       if (largest >= kLeast && factor > 0 && largest * factor < kLeast) return {};
     }
     return both;
   }
+  // Returns the scaling that a BatchNormalization computes.
   ChannelScaling Normalization(int node, size_t channels) const {
     const auto number = [&](size_t i, size_t c) {
       return static_cast<double>(Floats(node, i)->data<float>()[c]);
@@ -221,7 +226,7 @@ class BatchNormalizationFolder {
     }
     return scaling;
   }
-  // Whether a tensor broadcast over one of this rank is a number, or one number a channel.
+  // True if a tensor of this shape, broadcast to this rank, is one number or one per channel.
   static bool IsByChannel(const Shape& shape, size_t channels, int rank) {
     if (rank < 0 || shape.rank() > rank) return false;
     for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -231,7 +236,7 @@ class BatchNormalizationFolder {
     return true;
   }
 
-  // Gives the node the weights that include its scaling, and the name that readers know.
+  // Gives the node weights that include its scaling, and the output name of the last folded node.
   void Scale(const Base& base, OperatorDef& def, std::vector<GraphConstant>& constants) const {
     const bool is_conv = def.type() == "Conv";
     const ChannelScaling& scaling = base.scaling;
@@ -258,7 +263,7 @@ class BatchNormalizationFolder {
     add(2, std::move(bias), "@B");
     def.mutable_outputs()[0] = view_.name(base.output);
   }
-  // Drops the constants whose readers have gone.
+  // Drops the constants whose readers were all removed.
   void DropUnread(const std::vector<OperatorDef>& nodes,
                   std::vector<GraphConstant>& constants) const {
     NameIndex read;

@@ -1,4 +1,4 @@
-// MergeCommonSubexpressions' definition: walks the nodes in the order they run, so that a node's
+// MergeCommonSubexpressions' definition: visits the nodes in the order of a run, so that a node's
 // inputs are merged before the node itself is compared.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
@@ -11,6 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// One run of the pass: the constructor finds equal nodes and constants, Result builds the graph.
 class SubexpressionMerger {
  public:
   explicit SubexpressionMerger(const Graph& graph)
@@ -52,10 +53,11 @@ class SubexpressionMerger {
   }
 
  private:
-  // Nodes, or constants, in groups of one key; only members of a group can be the same.
+  // Nodes or constants, grouped by a key. Only members of one group can be equal.
   class Candidates {
    public:
-    // The member of the group for which same(member) holds; where there is none, adds `number`.
+    // Returns the member of the group for which same(member) is true. If there is none, adds
+    // `number` and returns it.
     template <class F>
     int FindOrAdd(const std::string& key, int number, F&& same) {
       const size_t group = Index(keys_.Add(key));
@@ -85,6 +87,7 @@ class SubexpressionMerger {
       same_[Index(value)] = known.FindOrAdd(FirstBytes(*tensor), value, same);
     }
   }
+  // Returns the group key of a constant: its type and up to 256 bytes of its data.
   static std::string FirstBytes(const Tensor& tensor) {
     std::string out = tensor.Describe();
     const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
@@ -110,8 +113,9 @@ class SubexpressionMerger {
            std::equal(outs_a.begin(), outs_a.end(), outs_b.begin(), outs_b.end(), same_output) &&
            SameOperation(graph_.node(a), graph_.node(b));
   }
-  // Outputs of the graph keep their names: the node that stays takes the output names of the node
-  // that goes. If it has such a name itself, both nodes stay, and only the first one is read.
+  // Merges `node` into `first`. Outputs of the graph keep their names: `first` takes such names of
+  // `node`. If an output of `first` has such a name itself, both nodes stay, but other nodes read
+  // only `first`.
   void Merge(int first, int node) {
     const auto kept = view_.outputs(first), gone = view_.outputs(node);
     bool names_clash = false;
@@ -129,9 +133,9 @@ class SubexpressionMerger {
   const Graph& graph_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<char> removed_;
-  std::vector<int> same_;    // by value: the value that readers get instead
-  std::vector<int> called_;  // by value: the value whose name it gets
+  std::vector<char> removed_;  // by node
+  std::vector<int> same_;      // by value: the value that is read instead
+  std::vector<int> called_;    // by value: the value whose name it gets
 };
 
 }  // namespace detail

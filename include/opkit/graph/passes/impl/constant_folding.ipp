@@ -1,4 +1,4 @@
-// FoldConstants' definition: walks the nodes in the order they run and keeps the data of every
+// FoldConstants' definition: visits the nodes in the order of a run and keeps the data of every
 // value that is known.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
@@ -9,6 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// One run of the pass: the constructor evaluates nodes, Result builds the graph.
 class ConstantFolder {
  public:
   ConstantFolder(const Graph& graph, const FoldOptions& options)
@@ -43,6 +44,7 @@ class ConstantFolder {
   }
 
  private:
+  // True if the value is an output of the graph or a node that is not folded reads it.
   bool IsNeeded(int value) const {
     bool needed = view_.IsOutput(value);
     for (const int node : view_.consumers(value)) needed |= !folded_[Index(node)];
@@ -59,10 +61,11 @@ class ConstantFolder {
     try {
       return !IsTooLarge(def, node) && Run(def, node);
     } catch (...) {
-      return false;  // the node fails again, and reports its error, where the graph runs
+      return false;  // the node fails again, and reports its error, when the graph runs
     }
   }
-  // False also where the schema does not tell the size.
+  // True if the outputs exceed max_bytes. Counts 0 bytes for an output whose size the schema cannot
+  // infer.
   bool IsTooLarge(const OperatorDef& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
@@ -94,8 +97,8 @@ class ConstantFolder {
   const FoldOptions options_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<Tensor> known_;  // by value; uninitialized where the data is not known
-  std::vector<char> folded_;
+  std::vector<Tensor> known_;  // by value; uninitialized if the data is not known
+  std::vector<char> folded_;   // by node
 };
 
 }  // namespace detail

@@ -1,4 +1,5 @@
-// RemoveDeadNodes' definition: marks nodes backwards from outputs, effects and rewritten inputs.
+// RemoveDeadNodes' definition: marks nodes as live, backwards from outputs, nodes with an effect
+// and rewrites of inputs.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
@@ -11,6 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The set of nodes that RemoveDeadNodes keeps.
 class LiveNodes {
  public:
   explicit LiveNodes(const GraphView& view)
@@ -19,7 +21,7 @@ class LiveNodes {
       named_.emplace(graph_.node(node).name(), node);
       if (HasEffect(graph_.node(node))) Mark(node);
     }
-    for (const auto& rewrite : view.rewrites())  // an input's memory is the caller's
+    for (const auto& rewrite : view.rewrites())  // an input's memory belongs to the caller
       if (view.IsInput(rewrite.value)) Mark(rewrite.node);
     for (const int output : view.outputs()) Need(output, view.num_nodes());
     while (!todo_.empty()) {
@@ -37,7 +39,7 @@ class LiveNodes {
   void Mark(int node) {
     if (!std::exchange(live_[Index(node)], 1)) todo_.push_back(node);
   }
-  // Marks the nodes that make the value as the node `reader` reads it; later rewrites do not count.
+  // Marks the producer of the value and the nodes that rewrite it before node `reader`.
   void Need(int value, int reader) {
     if (view_.producer(value) >= 0) Mark(view_.producer(value));
     if (!view_.IsRewritten(value)) return;

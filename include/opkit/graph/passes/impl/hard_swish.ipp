@@ -1,4 +1,5 @@
-// MergeHardSwish's definition: looks back from every product of a value with something made of it.
+// MergeHardSwish's definition: at every Mul(x, gate), checks whether `gate` is HardSigmoid(x), or
+// Clip(x + 3, 0, 6) with a division by 6 behind the Mul.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
 
@@ -13,6 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// One run of the pass: the constructor finds the patterns, Result builds the graph.
 class HardSwishMerger {
  public:
   explicit HardSwishMerger(const Graph& graph)
@@ -46,6 +48,8 @@ class HardSwishMerger {
  private:
   static constexpr float kSixth = 1 / 6.f;
 
+  // True if the node is of this standard operator, has one output and no control edges, and neither
+  // reads nor makes a rewritten value.
   bool Is(int node, std::string_view op) const {
     const OperatorDef& def = graph_.node(node);
     if (def.type() != op || IsWaitedFor(def, control_) || !def.control_inputs().empty())
@@ -58,22 +62,22 @@ class HardSwishMerger {
     return view_.outputs(node)[0] >= 0;
   }
   static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
-  // Whether the value is a constant of one element, this number.
+  // True if the value is a float32 constant with one element that is near this number.
   bool IsNumber(int value, float number) const {
     const Tensor* tensor = value < 0 ? nullptr : view_.constant(value);
     return tensor && tensor->dtype() == DType::kFloat32 && tensor->numel() == 1 &&
            tensor->rank() <= 1 && IsHostAccessible(tensor->device().type) &&
            IsNear(*tensor->data<float>(), number);
   }
-  // Whether a product or sum of x and these constants of one element has x's shape: that of a
-  // scalar with a constant of shape [1] is [1].
+  // True if a product or sum of x and these constants of one element has x's shape. A scalar x and
+  // a constant of shape [1] would give shape [1].
   bool KeepShape(int x, std::initializer_list<int> numbers) {
     for (const int number : numbers) {
       if (view_.constant(number)->rank() == 0) continue;
       if (!types_) try {
           types_ = InferGraph(view_);
         } catch (const Error&) {
-          return false;  // compiling the graph meets the error again, and reports it
+          return false;  // Compile finds the error again and reports it
         }
       const SymbolicShape& shape = (*types_)[x].shape;
       if (!shape.has_rank() || shape.rank() == 0) return false;
@@ -83,12 +87,14 @@ class HardSwishMerger {
   int Input(int node, size_t i) const {
     return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
   }
-  // The node of this operator that makes the value for one reader alone; -1 where there is none.
+  // Returns the node that makes the value, if it is of this operator and the value has only one
+  // reader; else -1.
   int MakerOf(int value, std::string_view op) const {
     const int node = value < 0 ? -1 : view_.producer(value);
     if (node < 0 || view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
     return Is(node, op) ? node : -1;
   }
+  // True if the nodes have the same device and backend.
   bool AreTogether(std::initializer_list<int> nodes) const {
     const OperatorDef& first = graph_.node(*nodes.begin());
     for (const int node : nodes) {
@@ -99,6 +105,7 @@ class HardSwishMerger {
     }
     return true;
   }
+  // Merges the pattern around a Mul, if there is one.
   void Look(int product) {
     for (size_t i = 0; i < 2; ++i) {
       const int x = Input(product, i), gate = Input(product, 1 - i);
@@ -123,7 +130,7 @@ class HardSwishMerger {
         return Merge(x, last, {sum, clip, product, last});
     }
   }
-  // The node that alone reads the product, and makes a sixth of it; -1 where there is none.
+  // Returns the only reader of the product, if it divides the product by 6; else -1.
   int SixthOf(int product) const {
     const int value = view_.outputs(product)[0];
     if (view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
@@ -133,6 +140,7 @@ class HardSwishMerger {
     const size_t other = Input(node, 0) == value ? 1 : 0;
     return IsNumber(Input(node, other), kSixth) ? node : -1;
   }
+  // Replaces node `last` by a HardSwish of x and removes the other nodes.
   void Merge(int x, int last, std::initializer_list<int> nodes) {
     for (const int node : nodes) removed_[Index(node)] = node != last;
     const OperatorDef& from = graph_.node(last);

@@ -1,4 +1,4 @@
-// The registry of passes by name.
+// The definitions of the registry of passes.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
@@ -33,7 +33,7 @@ OPKIT_INLINE Graph PassOfFunction::Run(const Graph& graph, const PassArguments& 
 
 OPKIT_INLINE std::vector<std::string> RegisteredPasses() { return detail::NamedPasses().Names(); }
 OPKIT_INLINE PassList::Pass FindPass(std::string_view name, PassArguments options) {
-  const detail::RegistryUse use;  // no library is unloaded meanwhile
+  const detail::RegistryUse use;  // keeps all libraries loaded until this function returns
   auto pass = detail::GetPass(name);
   auto held = pass->use();
   return [pass = std::move(pass), held = std::move(held),
