@@ -1,6 +1,6 @@
-// GradientNodes: the graph that AddGradients returns. It adds gradient nodes behind the graph's own
-// nodes, names and sums gradients, and removes the nodes that nothing needs. Only definitions
-// include this header.
+// GradientNodes: builds the graph of AddGradients. Adds gradient nodes behind the graph's own
+// nodes, names and sums gradients, and removes the nodes that no wanted gradient needs. Only files
+// with definitions include this header.
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
@@ -12,6 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A copy of a graph to which gradient nodes are added.
 class GradientNodes {
  public:
   explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
@@ -25,11 +26,11 @@ class GradientNodes {
   GradientNames& names() { return names_; }
   const Graph& graph() const { return graph_; }
   Graph TakeGraph() { return std::move(graph_); }
-  // For each added node: the node whose gradient it computes; num_before() for sums.
+  // Returns, for each added node, the node whose gradient it computes; num_before() for a sum.
   const std::vector<int>& origins() const { return origins_; }
   int num_before() const { return num_before_; }
 
-  // A constant of ones, as the gradient of the value `name`.
+  // Adds a constant of ones, which is the gradient of the value `name`.
   GradientValue AddOnes(const std::string& name, Shape shape, DType dtype) {
     Tensor ones(std::move(shape), dtype);
     DispatchDType<float16, bfloat16, float, double>(dtype, [&]<class T>() {
@@ -41,9 +42,9 @@ class GradientNodes {
     return ones_;
   }
 
-  // Adds the operators of a maker for the gradient of `node`. Makers give all gradients of a value
-  // one name, so an output whose name the graph has already is renamed here. A gradient that a
-  // maker computes in place, which other nodes may share, thereby gets an output of its own.
+  // Adds the operators that a gradient maker returned for `node`. Makers use one name for all
+  // gradients of a value: Add renames an output whose name the graph has already. A gradient that a
+  // maker computes in place, and that other nodes may read, gets its own output by this.
   void Add(int node, GradientOpsMeta& meta) {
     NameIndex made;
     std::map<std::string, std::string> renamed;
@@ -78,8 +79,8 @@ class GradientNodes {
       for (std::string* part : {&value.dense, &value.indices, &value.values}) rename(*part);
   }
 
-  // Adds up the gradients of the value `name`: all at once where operator `type` takes so many
-  // inputs, else two at a time.
+  // Adds up the gradients of the value `name`, with one node if operator `type` accepts so many
+  // inputs, else with nodes of two inputs.
   GradientValue Sum(const std::string& name, const std::vector<GradientValue>& list,
                     const std::string& type) {
     OperatorDef sum(type);
@@ -117,7 +118,7 @@ class GradientNodes {
     return total;
   }
 
-  // Removes gradient nodes on which no value in `needed` depends: gradients that nobody asked for.
+  // Removes gradient nodes on which no value in `needed` depends.
   void Prune(NameIndex needed) {
     std::vector<char> removed(Index(graph_.num_nodes()), 0);
     for (int i = graph_.num_nodes(); i-- > num_before_;) {
@@ -147,8 +148,8 @@ class GradientNodes {
   Graph graph_;
   const int num_before_;
   GradientNames names_;
-  std::string ones_;
-  std::vector<int> origins_;
+  std::string ones_;          // the constant of AddOnes; "": none
+  std::vector<int> origins_;  // by added node
 };
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-// The backward graph of a body, and the node that carries it.
+// Builds the backward graph of a body and the Subgraph node that carries it.
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
@@ -12,6 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The gradient maker of a node that runs a graph.
 class BodyGradient final : public GradientMakerBase {
  public:
   BodyGradient(const Graph& body, const OperatorDef& def,
@@ -43,7 +44,7 @@ class BodyGradient final : public GradientMakerBase {
   }
 
  private:
-  // An input of the backward graph for each output gradient that there is.
+  // Adds an input to the backward graph for each output of the node that has a gradient.
   void AddSeeds() {
     const GraphView view(body_);
     const GraphTypes types = InferGraph(view);
@@ -63,8 +64,8 @@ class BodyGradient final : public GradientMakerBase {
       seeds_.emplace_back(output, seed);
     }
   }
-  // Makes what the backward graph has as a gradient an output of the node. A gradient that is an
-  // input of that graph is known outside.
+  // Sets the gradient of input `input`: adds the value as an output of the backward graph and of
+  // `node`. If the value is an input of the backward graph, uses the outer value instead.
   void GiveGradient(int input, const GradientValue& gradient, OperatorDef& node) {
     if (gradient.IsEmpty()) return;
     if (gradient.IsSparse())
@@ -81,7 +82,8 @@ class BodyGradient final : public GradientMakerBase {
     backward_.AddOutput(gradient.dense);
     node.Output(GI(input));
   }
-  // The graph with those inputs alone that its nodes read, which become those of the node.
+  // Returns the graph without the inputs that no node reads. Adds the outer value of each remaining
+  // input as an input of `node`.
   Graph WithoutUnreadInputs(const Graph& graph, OperatorDef& node) const {
     NameIndex read;
     for (const OperatorDef& def : graph.nodes())
@@ -108,8 +110,8 @@ class BodyGradient final : public GradientMakerBase {
 
   const Graph& body_;
   Graph backward_;
-  std::vector<std::string> outer_;  // by input of backward_: the value outside
-  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs and their gradients
+  std::vector<std::string> outer_;  // by input of backward_: the value of the outer graph
+  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs with their gradients' names
 };
 
 OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,

@@ -1,5 +1,5 @@
-// AddGradients' definition: walks the nodes backwards from the loss and asks the makers for their
-// gradients.
+// AddGradients' definition: visits the nodes backwards from the loss and calls their gradient
+// makers.
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 
@@ -11,6 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// One call of AddGradients.
 class GradientBuilder {
  public:
   GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
@@ -56,7 +57,7 @@ class GradientBuilder {
   Graph TakeGraph() { return nodes_.TakeGraph(); }
 
  private:
-  // The value of that name. Error (kNotFound) with the nearest name.
+  // Returns the value of that name. Throws kNotFound, with the nearest name.
   int Find(const std::string& name, const char* what) const {
     const int value = view_.FindValue(name);
     if (value >= 0) return value;
@@ -108,7 +109,7 @@ class GradientBuilder {
     gradients_[Index(value)].push_back(seed_name);
   }
 
-  // Marks the values that depend on the wanted ones through nodes that carry gradients.
+  // Marks the values that depend on the wanted values through nodes that have gradients.
   void MarkReached() {
     for (int value : wrt_) reached_[Index(value)] = 1;
     for (int node : view_.order()) {
@@ -174,15 +175,15 @@ class GradientBuilder {
     if (gradient.IsDense()) made_.push_back({value, node, gradient.dense});
   }
 
-  // The gradient of a value; adds a sum to the graph when it has several.
+  // Returns the gradient of a value. If it has several, adds their sum to the graph.
   GradientValue Total(int value) {
     auto& list = gradients_[Index(value)];
     if (list.empty()) return {};
     if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
     return list.front();
   }
-  // Throws where the result is not well-formed, and where a gradient has another type than its
-  // value, as far as both are known.
+  // Throws if the new graph is not well-formed, or if the dtype or shape of a gradient contradicts
+  // that of its value.
   void CheckTypes() const {
     const GraphView view(nodes_.graph());
     const GraphTypes types = InferGraph(view);
@@ -201,10 +202,10 @@ class GradientBuilder {
               ", for node ", ToString(graph_.node(made.node)));
     }
   }
-  // Gradient nodes run behind all others, so they must not read values that a node rewrites after
-  // the node whose gradient they compute.
+  // Throws if a gradient node reads a value that is rewritten after the node whose gradient it
+  // computes: gradient nodes run behind all others.
   void CheckRewritten() const {
-    std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
+    std::vector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
     for (const auto& rewrite : view_.rewrites()) last[Index(rewrite.value)] = rewrite.node;
     for (size_t i = 0; i < nodes_.origins().size(); ++i) {
       const int origin = nodes_.origins()[i];
@@ -221,7 +222,7 @@ class GradientBuilder {
     }
   }
 
-  // "'x' -> 'a' -> 'loss'": values from a wanted one to the loss.
+  // Returns "'x' -> 'a' -> 'loss'": a path through the node from a wanted value to the loss.
   OPKIT_COLD std::string PathThrough(int node) const {
     std::vector<int> path;
     const auto first = [](std::span<const int> values, auto&& fits) {
@@ -242,7 +243,7 @@ class GradientBuilder {
       path.push_back(next);
       at = next == loss_ ? -1 : giver_[Index(next)];
     }
-    constexpr size_t kShown = 5;  // at either end
+    constexpr size_t kShown = 5;  // values at either end
     std::string text;
     for (size_t i = 0; i < path.size(); ++i) {
       if (path.size() > 2 * kShown && i == kShown) {
@@ -254,6 +255,7 @@ class GradientBuilder {
     return text;
   }
 
+  // Throws kInvalidArgument for a wanted value without a gradient, with the probable reason.
   [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
     std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
     after[Index(value)] = before[Index(loss_)] = 1;
@@ -291,15 +293,16 @@ class GradientBuilder {
   GradientNodes nodes_;
   const int loss_;
   std::vector<int> wrt_;
+  // The gradient that the maker of `node` gave for `value`.
   struct Made {
     int value, node;
     std::string gradient;
   };
-  std::vector<Made> made_;                             // dense gradients, as the makers name them
+  std::vector<Made> made_;                             // dense gradients, before they are summed
   std::vector<char> carries_;                          // by node: gradients flow through it
-  std::vector<char> reached_;                          // by value: depends on a wanted value
-  std::vector<int> giver_;                             // by value: node of its first gradient
-  std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
+  std::vector<char> reached_;                          // by value: it depends on a wanted value
+  std::vector<int> giver_;                             // by value: the node of its first gradient
+  std::vector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
 };
 
 }  // namespace detail
