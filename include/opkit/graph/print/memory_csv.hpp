@@ -1,5 +1,6 @@
-// Memory plans as text: rows `id,lower,upper,size` in, the same with `,offset` out. The form of the
-// public benchmark instances, so that input and output can be exchanged with other planners.
+// Memory plans as CSV text: reads rows `id,lower,upper,size` and writes them, with `,offset` for a
+// plan. Public benchmark instances have this format, so that files can be exchanged with other
+// planners.
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
@@ -10,19 +11,20 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// The rows of a file, column by column.
 struct MemoryTable {
   std::vector<std::string> ids;
   std::vector<MemoryInterval> buffers;
-  std::vector<int64_t> offsets;  // empty when the table has no such column
+  std::vector<int64_t> offsets;  // empty if the file has no such column
 };
 
-// Reads the text of a file, its columns in any order, with or without `offset`; ids are any text
-// without a comma. Errors (kInvalidArgument) begin with the line's number.
+// Parses the text of a file. Its columns may have any order, with or without `offset`; an id is any
+// text without a comma. Throws kInvalidArgument; the message begins with the line number.
 MemoryTable ReadMemoryCsv(std::string_view text);
 
-// `ids` may be empty: then buffers are numbered from 0. Without offsets the column is left out.
-// Error (kInvalidArgument) for another number of offsets or ids than of buffers, and for an id that
-// a cell cannot hold.
+// Writes the text of a file. Without `ids`, numbers the buffers from 0; without `offsets`, omits
+// that column. Throws kInvalidArgument if there are not as many offsets or ids as buffers, and for
+// an id with a comma or a line end.
 std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
                            const std::vector<int64_t>& offsets = {},
                            const std::vector<std::string>& ids = {});

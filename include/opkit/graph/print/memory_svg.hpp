@@ -1,5 +1,5 @@
-// A memory plan as a picture: time from left to right, addresses from bottom to top, a rectangle
-// for each buffer, coloured by how long it lives, and a line at the lower bound.
+// DrawMemoryPlan: draws a memory plan: time from left to right, addresses from bottom to top, a
+// rectangle for each buffer, coloured by its lifetime, and a line at the lower bound.
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 
@@ -17,9 +17,10 @@ struct MemorySvgOptions {
   int height = 700;
 };
 
-// An SVG document of the plan: axes with units, a label on every buffer that has room for one, the
-// name, size and life of the buffer under the mouse, and bytes, bound and ratio in the title. Error
-// (kInvalidArgument) for another number of offsets or names than of buffers.
+// Returns an SVG document of the plan: axes with units, a label on every buffer with enough room,
+// and arena bytes, lower bound and ratio below the title. A tooltip shows name, size and lifetime
+// of the buffer under the mouse. Throws kInvalidArgument if there are not as many offsets or names
+// as buffers.
 std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
                            const MemorySvgOptions& options = {});
 

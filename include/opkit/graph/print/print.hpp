@@ -1,5 +1,5 @@
-// PrintGraph: a graph as text, one line for each input, constant, node and output, and two graphs
-// as the difference between these lines, which shows the effect of a pass.
+// PrintGraph: prints a graph as text, with one line for each input, constant, node and output; or
+// the difference between the texts of two graphs, which shows the effect of a pass.
 #ifndef OPKIT_GRAPH_PRINT_PRINT_HPP_
 #define OPKIT_GRAPH_PRINT_PRINT_HPP_
 
@@ -7,13 +7,14 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) -> (Y)", "output Y": names;
-// attributes, device, engine and control inputs where they differ from the defaults. A graph with
-// errors can be printed too.
+// Returns lines such as "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) ->
+// (Y)", "output Y". A node's line has its attributes, and its device, engine and control inputs if
+// they are set. A graph with errors can be printed too.
 std::string PrintGraph(const Graph& graph);
 
-// Both listings as one: "- " before lines that only `before` has, "+ " before those that only
-// `after` has, two spaces before the rest. Time is the product of the numbers of lines that differ.
+// Returns the lines of both graphs: "- " before lines that only `before` has, "+ " before lines
+// that only `after` has, two spaces before common lines. The time is proportional to the product of
+// the numbers of lines that differ.
 std::string PrintGraph(const Graph& before, const Graph& after);
 
 }  // namespace opkit

@@ -1,4 +1,4 @@
-// Memory plans as text: the reader, which checks every cell, and the writer.
+// The reader of memory tables, which checks every cell, and the writer.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 
@@ -13,10 +13,11 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Parses one text, line by line.
 class MemoryCsvReader {
  public:
   explicit MemoryCsvReader(std::string_view text) : rest_(text) {
-    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // as spreadsheets save UTF-8
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // spreadsheets write it in UTF-8
     if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
   }
 
@@ -93,10 +94,10 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
-  std::vector<std::string_view> cells_;  // of the line
-  int columns_[kColumns];                // their places in a line, -1 where the header has none
+  std::vector<std::string_view> cells_;  // of line_
+  int columns_[kColumns];                // index of each column in a line; -1: not in the header
   size_t header_cells_ = 0;
-  int number_ = 0;  // of the line
+  int number_ = 0;  // of line_, from 1
 };
 
 }  // namespace detail

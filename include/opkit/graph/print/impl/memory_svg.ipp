@@ -12,6 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Writes one picture.
 class MemorySvg {
  public:
   OPKIT_COLD MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
@@ -57,7 +58,7 @@ class MemorySvg {
  private:
   static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
 
-  // Appends the form, each '@' in it replaced by the next part.
+  // Appends `form` and replaces each '@' in it by the next part.
   OPKIT_COLD void Add(std::string_view form, std::initializer_list<Text> parts) {
     for (const Text& part : parts) {
       out_ += form.substr(0, form.find('@'));
@@ -72,7 +73,7 @@ class MemorySvg {
         std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
     return std::string(text, end.ptr);
   }
-  // "1.5 MiB"
+  // Returns a text such as "1.5 MiB".
   OPKIT_COLD static std::string FormatBytes(int64_t bytes) {
     const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     int unit = 0;
@@ -113,7 +114,8 @@ class MemorySvg {
     Add("<text x=\"@\" y=\"@\" @>@</text>\n", {Rounded(x), Rounded(y), style, EscapeXml(text)});
   }
 
-  // Grid lines are 1, 2, 5, 10, … steps apart, or a power of two of bytes, so that about six fit.
+  // Draws grid lines that are 1, 2, 5, 10, … steps of time apart (about eight at most), and lines
+  // that are a power of two of bytes apart (about six at most).
   OPKIT_COLD void DrawAxes() {
     constexpr const char* kGrid = "stroke=\"#ddd\"";
     double step = 1, bytes = 1;
@@ -135,7 +137,7 @@ class MemorySvg {
         {Rounded((kTop + Y(0)) / 2)});
   }
 
-  // From blue (0) to red (1).
+  // Returns a colour from blue (0) to red (1).
   static std::string Colour(double share) {
     return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
   }
@@ -147,14 +149,14 @@ class MemorySvg {
     const auto offset = static_cast<double>(plan_.offsets[i]);
     const double x = X(lower), width = X(static_cast<double>(buffer.upper)) - x;
     const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
-    const double life = std::log(Length(buffer) / shortest_);  // the colours' scale is logarithmic
+    const double life = std::log(Length(buffer) / shortest_);  // colours have a logarithmic scale
     const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
     Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
         "stroke-width=\"0.5\"><title>@: @ at @, live from @ to @</title></rect>\n",
         {Rounded(x), Rounded(y), Rounded(width), Rounded(height),
          Colour(longest_ > shortest_ ? life / std::log(longest_ / shortest_) : 0), EscapeXml(name),
          FormatBytes(buffer.size), plan_.offsets[i], buffer.lower, buffer.upper});
-    // A label where there is room for it; 7 is a character's width.
+    // Draw a label if there is room for it; a character is about 7 pixels wide.
     if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
       Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
             name);

@@ -1,4 +1,4 @@
-// PrintGraph's definition: the listing of a graph, and the difference of two listings.
+// PrintGraph's definition: the lines of a graph, and the difference of the lines of two graphs.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
@@ -22,7 +22,7 @@ inline std::string NodeLine(const OperatorDef& def) {
   return out;
 }
 
-// Subgraphs are indented below their node.
+// Returns the lines of a graph. Lines of subgraphs are indented below their node.
 inline std::vector<std::string> GraphLines(const Graph& graph, const std::string& indent = "") {
   std::vector<std::string> lines;
   const auto add = [&](const std::string& line) {
@@ -57,7 +57,7 @@ inline std::string JoinLines(const std::vector<std::string>& lines) {
   return out;
 }
 
-// The longest common subsequence of two lists of lines, in memory linear in their length
+// Finds the longest common subsequence of two lists of lines, with memory linear in their length
 // (Hirschberg 1975). Common beginnings and ends take linear time.
 class LineDiff {
  public:
@@ -75,6 +75,8 @@ class LineDiff {
   void Added(size_t i) { lines_.push_back("+ " + after_[i]); }
   void Kept(size_t i) { lines_.push_back("  " + before_[i]); }
 
+  // Compares lines [a0, a1) with lines [b0, b1): halves the first range and finds the best division
+  // of the second.
   void Split(size_t a0, size_t a1, size_t b0, size_t b1) {
     while (a0 < a1 && b0 < b1 && a_[a0] == b_[b0]) Kept(a0++), ++b0;
     size_t tail = 0;
@@ -94,7 +96,7 @@ class LineDiff {
     }
     for (size_t i = 0; i < tail; ++i) Kept(a1 + i);
   }
-  // For at most one line in `before`, or none in `after`.
+  // Compares at most one line of `before`, or any lines of `before` with none of `after`.
   void Small(size_t a0, size_t a1, size_t b0, size_t b1) {
     size_t match = b1;
     for (size_t j = b0; j < b1 && a0 < a1; ++j)
@@ -103,8 +105,8 @@ class LineDiff {
       for (size_t i = a0; i < a1; ++i) Removed(i);
     for (size_t j = b0; j < b1; ++j) j == match ? Kept(a0) : Added(j);
   }
-  // Element j: the length of the common subsequence of a0..a1 with the first j lines of b0..b1 (the
-  // last j when `backwards`).
+  // Returns as element j the length of the longest common subsequence of [a0, a1) with the first j
+  // lines of [b0, b1), or with the last j lines if `backwards`.
   std::vector<int> Lengths(size_t a0, size_t a1, size_t b0, size_t b1, bool backwards) const {
     const size_t height = a1 - a0, width = b1 - b0;
     std::vector<int> row(width + 1, 0);
