@@ -1,5 +1,5 @@
-// CompareRuns: runs two plans of one graph on the same inputs and compares what their nodes make,
-// one after the other: the first that differs is where a result goes wrong.
+// CompareRuns: runs two plans of one graph on the same inputs and compares the outputs of their
+// nodes, to find the first node whose result is wrong.
 #ifndef OPKIT_GRAPH_DEBUG_COMPARE_RUNS_HPP_
 #define OPKIT_GRAPH_DEBUG_COMPARE_RUNS_HPP_
 
@@ -7,53 +7,58 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// An element differs where |found - expected| > atol + rtol * |expected|, as in numpy.allclose.
-// Integers and bools must be equal. An infinity is equal to itself alone, and NaN to NaN.
+// The tolerances of CompareRuns. An element differs if |found - expected| > atol + rtol *
+// |expected|, as in numpy.allclose. Integers and bools must be equal. An infinity equals only
+// itself; a NaN equals any NaN.
 struct CompareRunsOptions {
   double rtol = 1e-3;
   double atol = 1e-5;
-  // Nodes of the expected plan read what the first plan's run made, so that each is compared by
-  // itself: what is wrong in one is not so in all behind it, and rounding does not add up from node
-  // to node. False: two runs apart from each other.
+  // If true, nodes of the expected plan read the values that the first plan's run made. Each node
+  // is then compared by itself: an error does not spread to later nodes, and rounding does not add
+  // up. If false, the two runs are independent.
   bool node_by_node = true;
 };
 
 // One value that both runs have.
 struct ComparedValue {
   std::string name;
-  std::string node;  // "Conv 'c1'", what makes it in the first plan
-  // What computed it in each run: a backend, or the operator that stands there for the node.
+  std::string node;  // "Conv 'c1'": the node that makes it in the first plan
+  // The backends that computed it. If the expected plan has another operator for the node,
+  // expected_backend is the name of that operator.
   std::string backend, expected_backend;
-  bool same_kernel = false;  // in both runs
+  bool same_kernel = false;  // both runs used the same kernel
   bool differs = false;
   int64_t elements = 0;
-  int64_t different = 0;  // of the elements
-  double max_abs = 0;     // the largest |found - expected|; infinite for a NaN in one run alone
-  double max_rel = 0;     // the largest |found - expected| / |expected|, zeros left out
+  int64_t different = 0;  // number of elements that differ
+  double max_abs = 0;     // the largest |found - expected|; infinite if only one of them is a NaN
+  double max_rel = 0;     // the largest |found - expected| / |expected|, without zeros
   std::vector<int64_t> first = {};  // the index of the first element that differs
-  // That element in each run; or the types, where these differ and no element is compared.
+  // That element in each run. If the types differ, the types: no element is compared then.
   std::string found = {}, expected = {};
 };
 
+// The result of CompareRuns.
 struct RunComparison {
-  std::vector<ComparedValue> values;  // in an order in which the nodes of the first plan can run
-  // Values in one run alone: kernels compute several nodes together, partitioners take some.
+  std::vector<ComparedValue> values;  // in topological order of the first plan's nodes
+  // Values that only one run has, because a kernel computes several nodes together or a partitioner
+  // took some.
   std::vector<std::string> not_compared;
-  int first_different = -1;  // in `values`; -1: none differs
+  int first_different = -1;  // index in `values`; -1: no value differs
   CompareRunsOptions options;
 
   bool same() const { return first_different < 0; }
-  // One sentence: the first value that differs, with its node and element.
+  // Returns one sentence: the first value that differs, with its node and element.
   std::string Verdict() const;
-  // A line for each value, and the verdict.
+  // Returns a table with a line for each value, and the verdict.
   std::string ToText() const;
 };
 
-// Runs both, each on copies of the inputs, `expected` second. What the plans differ in is what is
-// compared: kernels of other backends, the passes, threads. Nodes that draw random numbers differ.
-// Values that nodes rewrite, and those that the host does not reach, are those of each run also
-// node by node. Errors: kInvalidArgument for a tolerance that is negative or NaN, and for
-// plans that have no value in common; as Executor::Run.
+// Runs `plan` and then `expected`, each on copies of the inputs, and compares their values. The
+// plans may differ in backends, passes or threads: the comparison shows the effect. Nodes that draw
+// random numbers differ. Even with node_by_node, a node reads its own run's value if a node
+// rewrites the value or if it is in memory that the host cannot access. Throws kInvalidArgument for
+// a negative or NaN tolerance and for plans without a common value, and the errors of
+// Executor::Run.
 //
 //   const Plan expected = Compile(graph, {.backends = {"reference"}});
 //   const RunComparison runs = CompareRuns(Compile(graph), expected, {{"X", x}});

@@ -1,5 +1,5 @@
-// RunKeepingValues: a run that copies what every node of a plan makes, to find where a result goes
-// wrong. The plan stays what it is: the same kernels write to the same memory in the same order.
+// RunKeepingValues: runs a plan and copies the outputs of every node, to find the node whose result
+// is wrong. The plan is unchanged: the same kernels write to the same memory in the same order.
 #ifndef OPKIT_GRAPH_DEBUG_RUN_VALUES_HPP_
 #define OPKIT_GRAPH_DEBUG_RUN_VALUES_HPP_
 
@@ -7,18 +7,19 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// An output of a node, copied during a run.
 struct NodeValue {
-  int node = 0;      // of Plan::graph()
+  int node = 0;      // index in Plan::graph()
   std::string name;  // of the value
-  Tensor tensor;     // a dense copy that the host reaches, in the standard layout
+  Tensor tensor;     // a dense copy in host memory, in the standard layout
 };
 
-// Runs with these inputs, besides those that are bound, and copies each output of each node when
-// its operator has written it: afterwards its memory may hold another value. In an order in which
-// the nodes can run. Left out are values between nodes that one kernel computes together, values
-// inside the bodies of nodes, and those of an operator that is still at work when it returns.
-// Errors: as Executor::Run and Executor::op; a plan that leaves shapes of its inputs open runs once
-// before this, with inputs of the same shapes.
+// Runs with these inputs and the bound tensors. Copies each output of a node as soon as its
+// operator has written it, since its memory may have another value later. Returns the copies in
+// topological order of the nodes. Omits values between nodes that one kernel computes together,
+// values in the bodies of nodes, and values of operators that return before their work is done.
+// Throws the errors of Executor::Run and Executor::op. If the graph leaves input shapes open, run
+// the executor once before, with inputs of the same shapes.
 //
 //   for (const NodeValue& value : RunKeepingValues(executor, {{"X", x}}))
 //     WriteNpy(value.name + ".npy", value.tensor);
@@ -27,8 +28,8 @@ std::vector<NodeValue> RunKeepingValues(Executor& executor,
 
 namespace detail {
 
-// The same, but nodes read `values`, those of another run of the graph, in place of what the nodes
-// before them made here: each node computes alone what it makes of the other run's values.
+// Does the same, but each node reads `values`, which another run of the graph made, instead of the
+// values that earlier nodes made in this run.
 std::vector<NodeValue> RunNodesOnValues(Executor& executor, const std::vector<NamedTensor>& inputs,
                                         const std::vector<NodeValue>& values);
 

@@ -1,4 +1,4 @@
-// CompareRuns' definition: two runs, the comparison of their values, and its table.
+// CompareRuns' definition: does the two runs, compares their values and writes the table.
 #ifndef OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
 #define OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
 
@@ -20,11 +20,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// By its bits: -ffast-math would fold std::isnan to false.
+// True if the number is a NaN. Tests the bits, because -ffast-math would fold std::isnan to false.
 inline bool IsNanByBits(double number) {
   return (std::bit_cast<uint64_t>(number) << 1) > (uint64_t{0x7ff0000000000000} << 1);
 }
 
+// Compares one value of both runs, element by element.
 class ValueComparison {
  public:
   ValueComparison(const CompareRunsOptions& options, ComparedValue& to)
@@ -92,24 +93,24 @@ class ValueComparison {
 
 // One run of a plan for a comparison.
 struct ComparedRun {
-  // `on`: whose values the nodes read; null: those of this run.
+  // `on` is the run whose values the nodes read; null for this run.
   ComparedRun(const Plan& its_plan, const std::vector<NamedTensor>& inputs, const ComparedRun* on)
       : plan(its_plan) {
     Executor executor(plan);
-    // The operators for these shapes are made in the first run.
+    // RunKeepingValues needs the operators for these shapes, which the first run makes.
     if (!plan.state()->inputs_known()) executor.Run(Copies(inputs));
     values = on ? RunNodesOnValues(executor, Copies(inputs), on->values)
                 : RunKeepingValues(executor, Copies(inputs));
-    std::map<std::string_view, int> times;  // a value that nodes rewrite comes several times
+    std::map<std::string_view, int> times;  // a rewritten value occurs several times
     for (const NodeValue& value : values) by_name[{value.name, times[value.name]++}] = &value;
   }
   ComparedRun(const ComparedRun&) = delete;
 
-  // A run may write to its inputs.
+  // Copies the inputs, because a run may write to them.
   static std::vector<NamedTensor> Copies(const std::vector<NamedTensor>& inputs) {
     std::vector<NamedTensor> copies = inputs;
     for (NamedTensor& copy : copies) {
-      if (!copy.tensor.initialized()) continue;  // the run says what is wrong with it
+      if (!copy.tensor.initialized()) continue;  // the run reports the error
       Tensor own(copy.tensor.device());
       Copy(copy.tensor, &own);
       copy.tensor = std::move(own);
@@ -124,6 +125,7 @@ struct ComparedRun {
   std::map<std::pair<std::string_view, int>, const NodeValue*> by_name;
 };
 
+// Replaces control characters by spaces.
 inline std::string WithoutControls(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
@@ -168,7 +170,7 @@ OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
         def.type() == other_def.type() ? other_choice.kernel->backend : other_def.type();
     compared.same_kernel = choice.kernel == other_choice.kernel &&
                            choice.config_number == other_choice.config_number &&
-                           def.subgraphs().empty();  // whose kernels may be others
+                           def.subgraphs().empty();  // kernels in a body may differ
     detail::ValueComparison(options, compared).Compare(value.tensor, same.tensor);
     if (compared.differs && out.first_different < 0)
       out.first_different = static_cast<int>(out.values.size()) - 1;

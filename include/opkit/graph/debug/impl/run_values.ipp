@@ -1,4 +1,4 @@
-// RunKeepingValues' definition: an observer of each operator, which copies its outputs.
+// RunKeepingValues' definition: attaches to each operator an observer that copies its outputs.
 #ifndef OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_
 #define OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_
 
@@ -14,15 +14,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A value of a plan by the name that an operator knows it by, -1 for none: one that the plan
-// returns has another name, "y@NHWC", before it is converted.
+// Returns the plan's value for the name in an operator's definition; -1 if there is none. An output
+// of the plan that is converted afterwards has a suffix in that name: "y@NHWC".
 inline int PlanValueOf(const GraphView& view, const std::string& name) {
   const int value = view.FindValue(name);
   const size_t at = name.rfind('@');
   return value >= 0 || at == std::string::npos ? value : view.FindValue(name.substr(0, at));
 }
 
-// Values of another run, to be written over what the nodes of this one make.
+// Values of another run. Overwrites the outputs of nodes of this run with them.
 class ForeignValues {
  public:
   ForeignValues(const Plan& plan, const std::vector<NodeValue>& values) : plan_(plan) {
@@ -40,13 +40,13 @@ class ForeignValues {
     Tensor target = to;  // the same memory
     const auto bytes = static_cast<size_t>(to.nbytes());
     if (!to.layout().is_standard()) ConvertLayoutTo(found->second, target);
-    // A view of a value that others read at this moment has the same bytes already.
+    // Do not write equal bytes: `to` may be a view of a value that other nodes read at this time.
     else if (bytes > 0 && std::memcmp(to.raw_data(), found->second.raw_data(), bytes) != 0)
       std::memcpy(target.raw_mutable_data(), found->second.raw_data(), bytes);
   }
 
  private:
-  // An operator may hand on a constant's memory, which is not the run's.
+  // True if the tensor is in the memory of a constant, which an operator may return as its output.
   bool IsConstant(const Tensor& tensor) const {
     for (const GraphConstant& constant : plan_.graph().constants())
       if (constant.value.storage() == tensor.storage()) return true;
@@ -57,6 +57,7 @@ class ForeignValues {
   std::map<int, Tensor> values_;  // by number in the plan's view
 };
 
+// An observer that copies the outputs of one operator after each run.
 class OutputKeeper final : public ObserverBase<OperatorBase> {
  public:
   struct Output {
@@ -96,14 +97,15 @@ class OutputKeeper final : public ObserverBase<OperatorBase> {
   const ForeignValues* foreign_ = nullptr;
 };
 
-// One observer for each operator of an executor, as long as this lives.
+// Attaches an OutputKeeper to each operator of an executor; the destructor detaches them.
 class OutputKeepers {
  public:
   explicit OutputKeepers(Executor& executor, const ForeignValues* foreign = nullptr)
       : executor_(executor) {
     const Plan& plan = executor.plan();
     for (const int node : plan.view().order()) {
-      OperatorBase& op = executor.op(node);  // throws before the first run
+      // Throws kFailedPrecondition before the first run of a plan with open shapes.
+      OperatorBase& op = executor.op(node);
       if (plan.choice(node).computed_by >= 0) continue;
       keepers_.emplace_back(node, Observe<OutputKeeper>(op));
       keepers_.back().second->SetForeign(foreign);
@@ -120,7 +122,7 @@ class OutputKeepers {
       for (OutputKeeper::Output& output : keeper->outputs()) {
         const int value = PlanValueOf(view, output.name);
         if (value < 0) continue;
-        const auto own = view.outputs(node);  // not those of a node that is computed with it
+        const auto own = view.outputs(node);  // other outputs are of a node computed with this one
         const bool is_own = std::find(own.begin(), own.end(), value) != own.end();
         values.push_back(
             {is_own ? node : view.producer(value), view.name(value), std::move(output.copy)});
@@ -130,7 +132,7 @@ class OutputKeepers {
 
  private:
   Executor& executor_;
-  std::vector<std::pair<int, OutputKeeper*>> keepers_;  // by the first node of each operator
+  std::vector<std::pair<int, OutputKeeper*>> keepers_;  // with the first node of each operator
 };
 
 OPKIT_INLINE std::vector<NodeValue> RunNodesOnValues(Executor& executor,
