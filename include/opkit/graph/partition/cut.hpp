@@ -1,5 +1,5 @@
-// CutSubgraphs: joins the nodes that a partitioner takes into few subgraphs that can run as one
-// node each, and LeavingPath: why a set of nodes cannot. Both work on numbers alone.
+// CutSubgraphs: joins the nodes that a partitioner takes into few subgraphs, each of which can run
+// as one node. LeavingPath: shows why a set of nodes cannot. Both work only on numbers.
 #ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
 #define OPKIT_GRAPH_PARTITION_CUT_HPP_
 
@@ -7,41 +7,46 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What a partitioner says of a node; numbers from 0 on are its own kinds of subgraph.
+// The kind of a node, which a partitioner chooses. Numbers from 0 on are the partitioner's own
+// kinds of subgraph.
 inline constexpr int kNotTaken = -2, kAnySubgraph = -1;
 
-// Nodes, the order that they must keep, and which of them may be in one subgraph.
+// The input of CutSubgraphs: nodes, the order between them, and the pairs that may be joined.
 struct CutProblem {
-  std::vector<int> order;              // every node after those it waits for
+  std::vector<int> order;              // a topological order of the nodes
   std::vector<GraphView::Edge> edges;  // `from` runs before `to`: data, rewrites, control, effects
-  std::vector<GraphView::Edge> joins;  // `to` reads what `from` makes: they may be one subgraph
+  std::vector<GraphView::Edge> joins;  // `to` reads an output of `from`: they may be one subgraph
   std::vector<int> kinds;              // by node: kNotTaken, kAnySubgraph or a kind
-  std::vector<int> classes;            // by node: only equal ones join; empty: all are equal
-  int max_size = 0;                    // nodes of a subgraph; 0: any number
+  std::vector<int> classes;            // by node: only equal classes join; empty: all are equal
+  int max_size = 0;                    // most nodes of a subgraph; 0: any number
 };
 
-// The nodes of a graph with all that orders them: GraphView::edges(), and a chain through the nodes
-// whose operators have effects. Nothing is taken yet.
+// Returns the nodes of a graph, all kNotTaken, with the order between them: GraphView::edges(), and
+// a chain through the nodes whose operators have effects.
 CutProblem CutProblemOf(const GraphView& view);
 
+// The subgraph of each node.
 struct CutResult {
   std::vector<int> group;  // by node: the number of its subgraph; -1: none
-  int num_groups = 0;      // numbered by their first nodes in the problem's order
+  int num_groups = 0;      // subgraphs are numbered by their first nodes in the problem's order
 };
 
-// Subgraphs connected by joins, kAnySubgraph with any one kind, so that running each as one node
-// leaves a graph without a cycle. Contracts join after join where no other path connects the two
-// sides, found by a search from both ends in a maintained topological order (after Pearce and
-// Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2006). Few subgraphs,
-// not always the fewest: that is NP-hard. Small problems are tried in several orders. Time is near
-// O(n log n) for n nodes and edges; where one search would take more than its share of that, the
-// join is left out. Error (kInvalidArgument) for vectors of other lengths, numbers out of range and
-// an order that the edges contradict.
+// Groups the taken nodes into subgraphs that are connected by joins. Nodes of kind kAnySubgraph may
+// join any one kind. If each subgraph becomes one node, the resulting graph has no cycle.
+//
+// Contracts a join if no other path connects its two nodes. Searches for such a path from both ends
+// in a maintained topological order (after Pearce and Kelly, "A dynamic topological sort algorithm
+// for directed acyclic graphs", 2006). Finds few subgraphs, but not always the fewest, which is
+// NP-hard. Tries small problems in several orders. Takes near O(n log n) time for n nodes and
+// edges: a join whose search would exceed its share of the time is left out.
+//
+// Throws kInvalidArgument for vectors of wrong lengths, numbers out of range and an order that
+// contradicts the edges, and kOutOfRange for a kind below kNotTaken.
 CutResult CutSubgraphs(const CutProblem& problem);
 
-// The nodes of a path that leaves the set and comes back to it, the first and the last inside;
-// empty where there is none: the set is legal. `inside` has an element for each node. O(nodes +
-// edges).
+// Returns the nodes of a path that leaves the set and comes back to it: the first and last node are
+// inside. Empty if there is no such path; the set can then run as one node. `inside` has an element
+// for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
 std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// ExtractSubgraph: nodes of a graph as a graph of their own, and ReplaceNodes: one node in the
-// place of each such set.
+// ExtractSubgraph: copies a set of nodes of a graph to a new graph. ReplaceNodes: replaces such
+// sets by one node each.
 #ifndef OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
 #define OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
 
@@ -8,19 +8,19 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The nodes, in the order in which they were added. Constants that they read come along and share
-// their storage with the graph's. Inputs of the body have the dtypes and shapes of `types`, if
-// given. Errors: kOutOfRange for a node that there is not, kInvalidArgument for no node, a node
-// named twice, a set that a path leaves and comes back to (it is shown), and a node that rewrites a
-// value that is made outside.
+// Copies the nodes, in the order in which they were added, and the constants that they read, which
+// share their storage with the graph's constants. Inputs of the body have the dtypes and shapes of
+// `types`, if given. Throws kOutOfRange for a node that does not exist. Throws kInvalidArgument for
+// an empty set, a node named twice, a node that rewrites a value made outside of the set, and a
+// path that leaves the set and comes back (the message shows it).
 ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>& nodes,
                                   const GraphTypes* types = nullptr);
 
-// A graph with each replacement in the place of its nodes, and the rest as it was, in an order in
-// which nodes can run; constants that only replaced nodes read are gone. Control inputs that name a
-// replaced node name its replacement. Errors: kInvalidArgument where a node is in two sets, where
-// the replacements would wait for each other in a cycle, which is shown, or where the graph would
-// not be right (GraphView).
+// Returns a graph with each replacement instead of its nodes; the other nodes are unchanged. Nodes
+// are in topological order. Removes constants that only replaced nodes read. Control inputs that
+// name a replaced node name its replacement. Throws kOutOfRange for a node that does not exist.
+// Throws kInvalidArgument if a node is in two sets, and if the replacements would wait for each
+// other in a cycle (the message shows it). Throws the errors of GraphView for the result.
 Graph ReplaceNodes(const GraphView& view, const std::vector<NodeReplacement>& replacements);
 
 }  // namespace opkit

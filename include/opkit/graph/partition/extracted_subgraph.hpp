@@ -1,5 +1,5 @@
-// ExtractedSubgraph and NodeReplacement: nodes of a graph as a graph of their own, and one node for
-// their place (extract.hpp).
+// The types of extract.hpp. ExtractedSubgraph: a graph made of nodes of another graph.
+// NodeReplacement: the node that replaces them.
 #ifndef OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 #define OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 
@@ -7,19 +7,20 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Values keep their names: input i of the body is the parent's value inputs[i], and the like for
-// outputs.
+// A graph made of nodes of a parent graph. Values keep their names: input i of the body is the
+// parent's value inputs[i], and output i is the parent's value outputs[i].
 struct ExtractedSubgraph {
   Graph body;
   std::vector<std::string> inputs;   // read inside, made outside; in the order of their readers
   std::vector<std::string> outputs;  // made inside; read outside, or outputs of the graph
-  std::vector<std::string> control_inputs;  // nodes outside that some node inside waits for
+  std::vector<std::string> control_inputs;  // nodes outside that are control inputs of nodes inside
 };
 
+// A set of nodes and the node that replaces it.
 struct NodeReplacement {
   std::vector<int> nodes;
-  // What takes their place: reads only values made outside of them, writes those of their outputs
-  // that are used. Where somebody waits for one of the nodes, it needs a name.
+  // The new node. It may read only values made outside of `nodes`, and must make those of their
+  // outputs that are used outside. It needs a name if one of `nodes` is a control input.
   OperatorDef def;
 };
 

@@ -1,5 +1,5 @@
-// IsFaster: whether a partitioner's operator is faster than the nodes that it would replace. Only
-// definitions include this header.
+// IsFaster: measures whether a partitioner's operator is faster than the nodes that it would
+// replace. Only files with definitions include this header.
 #ifndef OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 #define OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 
@@ -13,9 +13,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The shortest of several runs, with the kernels and layouts that a plan of the graph has: what
-// disturbs a run only makes it longer. Inputs are zeros, which are indices and lengths that every
-// operator takes.
+// Returns the shortest time of several runs of a plan of the graph, in ns. The shortest, because
+// every disturbance makes a run longer. Inputs are zeros, which every operator accepts as indices
+// and lengths.
 inline double MeasureNs(const Graph& graph) {
   constexpr int kLeastRuns = 3, kMostRuns = 100;
   constexpr int64_t kEnoughNs = 20'000'000;
@@ -40,10 +40,11 @@ inline double MeasureNs(const Graph& graph) {
   return static_cast<double>(best);
 }
 
-// Runs both, with the copies that the operator makes of its inputs and outputs. True, without a
-// measurement, where an operator of the body is nobody else's. Errors: kFailedPrecondition for an
-// input whose dtype or shape is open, kUnsupported for a node on a device that the host cannot
-// reach; what a run throws.
+// True if a run of `def` takes less time than a run of the nodes of `body`. The time of `def`
+// includes the copies that it makes of its inputs and outputs. Stores both times in `told`. Returns
+// true without a measurement if an operator of the body is not registered. Throws
+// kFailedPrecondition for an input with open dtype or shape, kUnsupported for a node on a device
+// whose memory the host cannot access, and the errors of a run.
 inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& told) {
   for (const OperatorDef& node : body.nodes())
     if (!OpRegistry::Global().FindSchema(node.type())) return true;

@@ -1,5 +1,5 @@
-// Extraction and replacement of many sets of nodes of one graph, behind ExtractSubgraph,
-// ReplaceNodes and Partition. Only definitions include this header.
+// Extraction and replacement of several sets of nodes of one graph; the implementation of
+// ExtractSubgraph, ReplaceNodes and Partition. Only files with definitions include this header.
 #ifndef OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 #define OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 
@@ -15,7 +15,7 @@ namespace detail {
 
 inline void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
   if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
-  for (const int node : nodes) view.graph().node(node);  // throws for a node that there is not
+  for (const int node : nodes) view.graph().node(node);  // throws kOutOfRange for a wrong index
 }
 
 inline std::string PathText(const Graph& graph, const std::vector<int>& path) {
@@ -24,7 +24,8 @@ inline std::string PathText(const Graph& graph, const std::vector<int>& path) {
   return text;
 }
 
-// Extraction of one set after the other from the same graph; each takes time by its own size.
+// Extracts sets of nodes from one graph, one after the other. The time of each depends only on the
+// size of the set.
 class SubgraphExtractor {
  public:
   SubgraphExtractor(const GraphView& view, const GraphTypes* types)
@@ -37,7 +38,7 @@ class SubgraphExtractor {
     std::sort(rewritten_by_.begin(), rewritten_by_.end());
   }
 
-  // `nodes` ascend.
+  // Returns the nodes as a graph. `nodes` must be in ascending order.
   ExtractedSubgraph Extract(const std::vector<int>& nodes) {
     ++mark_;
     ExtractedSubgraph found;
@@ -68,6 +69,7 @@ class SubgraphExtractor {
 
  private:
   bool Inside(int node) const { return node >= 0 && node_mark_[Index(node)] == mark_; }
+  // Adds a value from outside as a constant or an input of the body, once.
   void Read(int value, ExtractedSubgraph& found) {
     if (std::exchange(value_mark_[Index(value)], mark_) == mark_) return;
     const std::string& name = view_.name(value);
@@ -86,6 +88,7 @@ class SubgraphExtractor {
       if (!Inside(reader)) return true;
     return false;
   }
+  // Returns the node without control inputs from outside, and adds these to `outside`.
   static OperatorDef WithoutOutsideControl(const OperatorDef& def, const NameIndex& inside,
                                            std::vector<std::string>& outside) {
     bool crosses = false;
@@ -103,11 +106,12 @@ class SubgraphExtractor {
 
   const GraphView& view_;
   const GraphTypes* const types_;
-  std::vector<int> node_mark_, value_mark_;
+  std::vector<int> node_mark_, value_mark_;        // equal to mark_: inside, or read by the set
   std::vector<std::pair<int, int>> rewritten_by_;  // node, value
   int mark_ = 0;
 };
 
+// Replaces sets of nodes. A "unit" is a node of the result: a replacement or an unchanged node.
 class NodeReplacer {
  public:
   NodeReplacer(const GraphView& view, const std::vector<NodeReplacement>& replacements)
@@ -129,7 +133,7 @@ class NodeReplacer {
       }
   }
 
-  // For each node of the result, the nodes of the graph that it stands for.
+  // Returns, for each node of the result, the nodes of the graph that it represents.
   std::vector<std::vector<int>> NodesInOrder() const {
     std::vector<std::vector<int>> nodes;
     for (const int unit : Order())
@@ -174,6 +178,7 @@ class NodeReplacer {
   }
 
  private:
+  // Replaces the names of replaced nodes in the control inputs.
   void RenameControl(OperatorDef& def, const NameIndex& renamed,
                      const std::vector<size_t>& by) const {
     std::vector<std::string> names;
@@ -184,7 +189,8 @@ class NodeReplacer {
     }
     def.mutable_control_inputs() = std::move(names);
   }
-  // Kahn's algorithm over units, the one with the first node first.
+  // Sorts the units by Kahn's algorithm; of several ready units, the unit with the least first node
+  // comes first.
   std::vector<int> Order() const {
     std::vector<GraphView::Edge> edges;
     for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
@@ -246,8 +252,8 @@ class NodeReplacer {
 
   const GraphView& view_;
   const std::vector<NodeReplacement>& replacements_;
-  std::vector<int> unit_;   // by node: replacements come first
-  std::vector<int> units_;  // the first node of each
+  std::vector<int> unit_;   // by node: its unit; replacements are the first units
+  std::vector<int> units_;  // by unit: its first node
 };
 
 }  // namespace detail

@@ -1,5 +1,5 @@
-// PartitionLimits: the options that every partitioner has, read from what a program gives, and the
-// rest, which is the partitioner's own. Only definitions include this header.
+// PartitionLimits: the options that every partitioner has, parsed from a program's options, and the
+// partitioner's own options. Only files with definitions include this header.
 #ifndef OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 #define OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 
@@ -9,17 +9,19 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The options of request.hpp, parsed.
 struct PartitionLimits {
   std::vector<std::string> exclude_ops, exclude_nodes;
   int min_size = 1, max_size = 0, max_subgraphs = 0;  // 0: any number
   bool require_all = false, see_taken = false, accept_if_faster = false;
-  PartitionArguments rest;  // for the partitioner
+  PartitionArguments rest;  // the partitioner's own options
 
-  // The names of the options that every partitioner has.
+  // Returns the names of the options that every partitioner has.
   static std::vector<std::string> Names();
 };
 
-// Error (kInvalidArgument) for an option given twice or a value that it does not take.
+// Throws kInvalidArgument for an option given twice, for an invalid value, and if max_size <
+// min_size.
 PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 
 }  // namespace detail

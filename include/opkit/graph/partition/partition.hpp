@@ -1,5 +1,5 @@
-// Partition: asks partitioners for the nodes that they take, cuts these into legal subgraphs, and
-// puts an operator of each partitioner in the place of every one that it accepts.
+// Partition: lets partitioners take nodes of a graph, cuts these into subgraphs that can run as one
+// node, and replaces each accepted subgraph by an operator of its partitioner.
 #ifndef OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
@@ -9,22 +9,22 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Asks them one after the other; what one took the next may not take. Operators that nobody
-// registered may stand in the graph. A partitioned node carries the subgraph under the name "body":
-// input i of the node is input i of the body, and the like for outputs. A graph of which nothing is
-// taken comes back as it was, and graphs inside nodes are not looked into. `report`, if given, is
-// filled in when all went well.
+// Runs the partitioners one after the other. A later partitioner may not take the nodes that an
+// earlier one made, unless it has the option see_taken. The graph may contain unregistered
+// operators. A new node carries its subgraph under the name "body": input i of the node is input i
+// of the body, output i is output i. Subgraphs inside nodes are not partitioned. If no node is
+// taken, returns the graph unchanged. Sets `report`, if given, unless an error occurs.
 //
-// Errors name the partitioner, and nothing has changed: kNotFound for one that is not registered
-// (with the nearest name) and for its subgraph operator; kInvalidArgument for a bad option;
-// kFailedPrecondition where require_all leaves nodes outside; what is wrong with an answer; what a
-// partitioner throws.
+// Errors name the partitioner. Throws kNotFound for an unregistered partitioner (with the nearest
+// name) or subgraph operator, kInvalidArgument for an invalid option, and kFailedPrecondition if
+// require_all is set and nodes stay outside. Throws the errors of PartitionAnswer, of the graph
+// (Check, InferGraph) and of the partitioner's functions.
 //
 //   Graph out = Partition(graph, {{"myProp", {{"min_size", "2"}}}});
 Graph Partition(const Graph& graph, const std::vector<PartitionerRequest>& partitioners,
                 PartitionReport* report = nullptr);
 
-// One partitioner: Partition(graph, "myProp", {{"min_size", "2"}}).
+// Runs one partitioner: Partition(graph, "myProp", {{"min_size", "2"}}).
 template <class Name>
   requires std::is_convertible_v<const Name&, std::string_view>
 Graph Partition(const Graph& graph, const Name& partitioner, PartitionArguments options = {},
@@ -37,8 +37,9 @@ Graph Partition(const Graph& graph, const Name& partitioner, PartitionArguments 
 
 class Partitioner;
 
-// Adds it to PartitionerRegistry::Global(). Never throws, for static initialisers: false, and an
-// Error where the name is used, for a name that is registered already.
+// Adds the partitioner to PartitionerRegistry::Global(). Returns false if the name is registered
+// already. Never throws, so that static initialisers can call it: if the name was registered at
+// another place, PartitionerRegistry::Get throws.
 bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                          int line) noexcept;
 

@@ -1,7 +1,7 @@
-// Partitioner: an author's say in which nodes of a graph go to a runtime of the author's own, which
-// operator takes their place, and whether each subgraph is worth it; and the registry of them.
-// REGISTER_PARTITIONER (register_partitioner.hpp) makes one of functions; a loaded library's is
-// another implementation of this class.
+// Partitioner: the interface by which an author moves nodes of a graph to another runtime. It takes
+// nodes, names the operator that replaces them, and accepts or rejects each subgraph.
+// REGISTER_PARTITIONER (register_partitioner.hpp) makes a Partitioner of functions; partitioners of
+// loaded libraries are another implementation. PartitionerRegistry contains them by name.
 #ifndef OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 
@@ -14,7 +14,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Which nodes are taken, filled in by a partitioner. Taking a node again changes its kind.
+// The nodes that a partitioner takes or refuses. Taking a node again changes its kind and set.
 class PartitionAnswer {
  public:
   explicit PartitionAnswer(const PartitionView& view)
@@ -23,22 +23,22 @@ class PartitionAnswer {
         sets_(detail::Index(view.num_nodes()), 0),
         reasons_(detail::Index(view.num_nodes())) {}
 
-  // `kind`: kAnySubgraph, or a number from 0 on: nodes of different numbers are never in one
-  // subgraph. Nor are nodes of different sets, which are numbers from 0 on as well and mean nothing
-  // else. Errors: kOutOfRange for a node that there is not, a kind below -1 or a set below 0,
-  // kNotFound, with the nearest name, for a name that no node has, kInvalidArgument for one that
-  // two have.
+  // Takes a node. `kind` is kAnySubgraph or a number from 0 on; `set` is a number from 0 on. Nodes
+  // with different numbers as kind, or with different sets, are never in one subgraph. Throws
+  // kOutOfRange for a node that does not exist, a kind below -1 or a set below 0. Throws kNotFound,
+  // with the nearest name, for an unknown name, and kInvalidArgument for a name that two nodes
+  // have.
   void Take(const PartitionNode& node, int kind = kAnySubgraph, int set = 0) {
     Take(node.index(), kind, set);
   }
   void Take(int node, int kind = kAnySubgraph, int set = 0);
   void Take(std::string_view name, int kind = kAnySubgraph, int set = 0);
-  // Leaves the node where it is; the report shows why.
+  // Leaves the node in the graph; the report shows the reason.
   void Refuse(const PartitionNode& node, std::string why) { Refuse(node.index(), std::move(why)); }
   void Refuse(int node, std::string why);
 
   const PartitionView& view() const { return *view_; }
-  // By node: kNotTaken where it stays.
+  // By node: its kind, kNotTaken if it stays; its set; the reason of a refusal.
   const std::vector<int>& kinds() const { return kinds_; }
   const std::vector<int>& sets() const { return sets_; }
   const std::vector<std::string>& reasons() const { return reasons_; }
@@ -49,35 +49,35 @@ class PartitionAnswer {
   std::vector<std::string> reasons_;
 };
 
-// A legal subgraph that the author may still refuse, or equip.
+// A subgraph that can run as one node. The partitioner may reject it, or add attributes and
+// constants to it.
 class SubgraphReview {
  public:
   SubgraphReview(const PartitionView& view, const std::vector<int>& nodes, Graph& body,
                  OperatorDef& def, int id, int kind)
       : view_(&view), nodes_(&nodes), body_(&body), def_(&def), id_(id), kind_(kind) {}
 
-  // The whole graph, and the subgraph's nodes in it, by index.
+  // The whole graph, and the indices of the subgraph's nodes in it.
   const PartitionView& view() const { return *view_; }
   const std::vector<int>& nodes() const { return *nodes_; }
-  // The subgraph by itself. Its inputs and outputs have the names of the values in the graph.
+  // The subgraph as a graph. Its inputs and outputs have the names of the values in the graph.
   const Graph& body() const { return *body_; }
-  // The operator that takes its place, without the subgraph yet.
+  // The node that replaces the subgraph. It does not carry the subgraph yet.
   const OperatorDef& def() const { return *def_; }
   int id() const { return id_; }      // counts the subgraphs of one run of the partitioner
   int kind() const { return kind_; }  // kAnySubgraph, or a number from 0 on
-  // Input i of the subgraph is an input of the model, which the caller of a run gives; it is
-  // another operator's output otherwise.
+  // True if input i of the subgraph is an input of the whole graph; false if a node makes it.
   bool IsArg(int i) const;
-  // The same of every input.
+  // Does the same for every input.
   std::vector<bool> IsArg() const;
 
-  // Leaves the graph as it was here. The last reason counts.
+  // Keeps the nodes of this subgraph in the graph. The reason of the last call is reported.
   void Reject(std::string why) { rejected_ = true, why_ = std::move(why); }
-  // Gives the operator an attribute; one that it has is replaced. Text becomes a value of the type
-  // that the operator declares, where it reads as one: MXNet's functions give text alone.
+  // Sets an attribute of the new node. Text is parsed as the type that the operator declares, if it
+  // fits: MXNet's functions give only text.
   void SetAttribute(const std::string& name, Attribute value);
-  // Puts data into the body under a name that no value of it has: packed weights, a compiled
-  // engine. Error (kAlreadyExists).
+  // Adds data to the body, such as packed weights or a compiled engine. Throws kAlreadyExists if
+  // the body has a value of that name.
   void AddConstant(const std::string& name, const Tensor& value);
 
   bool is_rejected() const { return rejected_; }
@@ -93,8 +93,8 @@ class SubgraphReview {
   std::string why_;
 };
 
-// One partitioner at work on one graph. Made for each, so that it may keep state between its
-// calls, which come in this order: Mark once, then Review for each subgraph.
+// The run of one partitioner on one graph. Partitioner::Begin makes a new object for each graph, so
+// that the object may keep state between its calls: first Mark once, then Review for each subgraph.
 class PartitionWork {
  public:
   virtual ~PartitionWork() = default;
@@ -102,18 +102,20 @@ class PartitionWork {
   virtual void Review(SubgraphReview&) {}
 };
 
-// Immutable once registered. Begin may be called on several threads.
+// A registered partitioner. Immutable after registration. Several threads may call Begin.
 class Partitioner : public detail::RefCounted {
  public:
   virtual const std::string& name() const = 0;
-  // The operator that takes the place of a subgraph of this kind.
+  // Returns the operator that replaces a subgraph of this kind.
   virtual std::string SubgraphOperator(int kind) const = 0;
-  // `arguments`: the options that are not the toolkit's own. The view outlives the work.
+  // Starts a run on one graph. `arguments` are the partitioner's own options. The view outlives the
+  // returned object.
   virtual std::unique_ptr<PartitionWork> Begin(const PartitionView& view,
                                                const PartitionArguments& arguments) const = 0;
-  // What is wrong with its registration; empty: nothing.
+  // Returns the fault of the registration, which PartitionerRegistry::Get throws; empty if there is
+  // none.
   virtual std::string problem() const { return {}; }
-  // The library that it came from; empty for the program itself.
+  // Returns the name of the library that has the partitioner; empty for the program itself.
   virtual std::string library() const { return {}; }
 };
 
@@ -122,17 +124,18 @@ class PartitionerRegistry {
  public:
   static PartitionerRegistry& Global();
 
-  // RegisterPartitioner of partition.hpp calls this. A name that is registered at two places is an
-  // Error where it is used; at the same place twice it is one, since a header may register.
+  // Adds a partitioner; RegisterPartitioner of partition.hpp calls this. Returns false if the name
+  // is registered already. If the name was registered at another place, Get throws. A second
+  // registration at the same place is no error, since headers may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                 int line) noexcept;
-  // False where it is not registered: a library that is unloaded takes its partitioners away.
+  // Removes a partitioner, before its library is unloaded. Returns false if it is not registered.
   bool Unregister(const Partitioner& partitioner) noexcept;
-  // Errors: kNotFound with the nearest name, kAlreadyExists for a name registered twice,
-  // kInvalidArgument with the partitioner's problem.
+  // Throws kNotFound, with the nearest name, for an unknown name; kAlreadyExists for a name that is
+  // registered at two places; kInvalidArgument with the partitioner's problem().
   detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
   bool Has(std::string_view name) const;
-  // In alphabetical order.
+  // Returns the names in alphabetical order.
   std::vector<std::string> Names() const;
 
  private:

@@ -1,5 +1,5 @@
-// REGISTER_PARTITIONER: partitioners made of functions, in the spelling that MXNet's loadable
-// partitioners have, or over the typed view.
+// REGISTER_PARTITIONER: makes a partitioner of functions. They have the signatures of MXNet's
+// loadable partitioners, which read JSON, or opkit's typed signatures, which read PartitionView.
 #ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 
@@ -13,7 +13,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The toolkit's.
+// opkit's typed signatures of a partitioner's functions.
 template <class F>
 concept TypedSupportedOps = std::is_invocable_v<F&, const PartitionView&, PartitionAnswer&>;
 template <class F>
@@ -25,7 +25,7 @@ template <class F>
 concept TypedReviewWithOptions =
     std::is_invocable_v<F&, SubgraphReview&, const PartitionArguments&>;
 
-// What REGISTER_PARTITIONER's setters fill in.
+// The functions and names that the setters of REGISTER_PARTITIONER store.
 struct PartitionerRecord {
   using Mark = UniqueFunction<void(PartitionAnswer&, const PartitionArguments&)>;
   using MakeSelector = UniqueFunction<std::unique_ptr<SubgraphSelector>(const PartitionView&,
@@ -33,13 +33,14 @@ struct PartitionerRecord {
   using Review = UniqueFunction<void(SubgraphReview&, const PartitionArguments&)>;
 
   std::string name, problem, subgraph_op = "Subgraph";
-  std::map<int, std::string> subgraph_ops;  // by kind, where it has its own
-  bool reads_options = false;               // one of its functions gets them
-  mutable Mark mark;                        // called from const members; keep no state
+  std::map<int, std::string> subgraph_ops;  // by kind; subgraph_op for other kinds
+  bool reads_options = false;               // a function takes the options
+  mutable Mark mark;                        // mutable: const members call these functions
   mutable MakeSelector make_selector;
   mutable Review review;
 };
 
+// The partitioner of a REGISTER_PARTITIONER.
 class FunctionPartitioner final : public Partitioner {
  public:
   const std::string& name() const override { return record.name; }
@@ -51,7 +52,8 @@ class FunctionPartitioner final : public Partitioner {
   PartitionerRecord record;
 };
 
-// The bridge from MXNet's signatures.
+// A function with MXNet's signature. MarkByJson and ReviewByJson write the graph as JSON, call such
+// a function and apply its results.
 using SupportedOpsCall =
     FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
 using AcceptCall =
@@ -63,10 +65,11 @@ void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, A
 
 }  // namespace detail
 
-// Fills in a partitioner; made by REGISTER_PARTITIONER. A function may be a function, a function
-// pointer or a lambda; it may be called on several threads. Where none of them gets the options, an
-// option that is not the toolkit's is an Error. MXNet's answers are MX_SUCCESS and
-// MX_FAIL (OPKIT_ERROR_MSG says why); the typed forms throw, or answer nothing.
+// Sets the functions of a partitioner; REGISTER_PARTITIONER makes the builder. The setters accept
+// functions, function pointers and lambdas. Several threads may call these. If none of them takes
+// the options, a request with a partitioner's own option is an Error (kInvalidArgument). Functions
+// with MXNet's signatures return MX_SUCCESS, or MX_FAIL after OPKIT_ERROR_MSG. Typed functions
+// return nothing and throw errors.
 //
 //   void supported(const PartitionView& view, PartitionAnswer& answer) {
 //     for (const PartitionNode& node : view.nodes())
@@ -77,13 +80,13 @@ class PartitionerBuilder {
  public:
   OPKIT_INLINE PartitionerBuilder(const char* name, const char* file, int line) noexcept;
 
-  // Says which nodes are taken. Over the typed view, as above, with the options as a third argument
-  // where it wants them; or MXNet's
+  // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
+  // optional third parameter; or it has MXNet's signature
   //   MXReturnValue f(std::string json, const int num_ids, int* ids,
   //                   std::unordered_map<std::string, std::string>& options)
-  // or the same with std::vector<int>& ids: one for each node of the JSON (symbol_json.hpp), -2 at
-  // first: left alone. -1 takes the node, a number from 0 on takes it for a kind of its own; with
-  // int* ids 0 leaves it alone too, as in MXNet 1.7.
+  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
+  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
+  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
   template <class F>
   PartitionerBuilder& setSupportedOps(F f) {
     static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F> ||
@@ -110,14 +113,14 @@ class PartitionerBuilder {
             });
       });
   }
-  // Instead of setSupportedOps: makes the SubgraphSelector for a graph,
+  // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph:
   //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
   PartitionerBuilder& setCreateSelector(detail::PartitionerRecord::MakeSelector make) {
     record().reads_options = true;
     return Once(record().make_selector, "setCreateSelector", std::move(make));
   }
-  // The operator that takes a subgraph's place; "Subgraph", which runs it in the program, where it
-  // is not called. With a kind: for subgraphs of that kind alone.
+  // Sets the operator that replaces a subgraph, or subgraphs of one kind. The default is
+  // "Subgraph", which runs the subgraph in the program.
   PartitionerBuilder& setSubgraphOp(std::string op) {
     record().subgraph_op = std::move(op);
     return *this;
@@ -126,8 +129,8 @@ class PartitionerBuilder {
     record().subgraph_ops[kind] = std::move(op);
     return *this;
   }
-  // Looks at every legal subgraph: void f(SubgraphReview&), with the options as a second argument
-  // where it wants them, or MXNet's
+  // Sets the function that accepts or rejects every subgraph: void f(SubgraphReview&), with
+  // PartitionArguments as an optional second parameter, or MXNet's
   //   MXReturnValue f(std::string json, int subgraph_id, bool* accept,
   //                   std::unordered_map<std::string, std::string>& options,
   //                   std::unordered_map<std::string, std::string>& attrs,
@@ -166,7 +169,7 @@ class PartitionerBuilder {
                     });
               }));
   }
-  // The later name of setAcceptSubgraph.
+  // Does the same as setAcceptSubgraph, which is the older name.
   template <class F>
   PartitionerBuilder& setReviewSubgraph(F f) {
     return setAcceptSubgraph(std::move(f));
@@ -177,6 +180,7 @@ class PartitionerBuilder {
   PartitionerBuilder& SetMark(detail::PartitionerRecord::Mark mark) {
     return Once(record().mark, "setSupportedOps", std::move(mark));
   }
+  // Stores a function; a second call of the same setter is a problem of the registration.
   template <class Function>
   PartitionerBuilder& Once(Function& slot, const char* setter, Function f) {
     if (slot)
@@ -191,9 +195,9 @@ class PartitionerBuilder {
 
 }  // namespace opkit
 
-// REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in a program or in a
-// library that includes opkit/partition.hpp. A library without it has a smaller one, without the
-// typed forms.
+// Registers a partitioner: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in
+// a program or in a library that includes opkit/partition.hpp. In a library without that header,
+// the macro has no typed forms (plugin/author.hpp).
 #undef OPKIT_REGISTER_PARTITIONER
 #define OPKIT_REGISTER_PARTITIONER(name)                                                       \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                              \

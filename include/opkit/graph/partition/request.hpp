@@ -1,5 +1,5 @@
-// PartitionerRequest: a partitioner by name with its options, as programs ask for it, and the
-// options that every partitioner has.
+// PartitionerRequest: the name of a partitioner and its options, with which a program uses it; and
+// the options that every partitioner has.
 #ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 #define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
@@ -14,19 +14,21 @@ namespace opkit::inline OPKIT_ABI {
 class Graph;
 struct PartitionReport;
 
-// Options by name. Those of the toolkit, which every partitioner has:
-//   exclude_ops    operators that stay where they are: "Conv,MatMul"
-//   exclude_nodes  nodes that stay where they are, by name, separated by commas
-//   min_size       nodes that a subgraph has at least; 1 without it
-//   max_size       nodes that a subgraph has at most
-//   max_subgraphs  the largest ones are kept
-//   require_all    "true": a node that stays outside is an Error, which lists all of them
-//   see_taken      "true": may take the nodes that a partitioner before it has put there
-//   accept_if_faster  "true": keeps a subgraph only where a measured run of its operator is faster
-//                  than one of the nodes that it would replace
-// The partitioner gets all others.
+// Options by name. Every partitioner has these options of opkit:
+//   exclude_ops    operators whose nodes stay in the graph: "Conv,MatMul"
+//   exclude_nodes  names of nodes that stay in the graph, separated by commas
+//   min_size       the least number of nodes in a subgraph; default 1
+//   max_size       the largest number of nodes in a subgraph
+//   max_subgraphs  the number of subgraphs; the largest are kept
+//   require_all    "true": an Error if nodes stay outside of subgraphs; the message lists them
+//   see_taken      "true": may also take nodes that an earlier partitioner made
+//   accept_if_faster  "true": keeps a subgraph only if a measured run of its operator is faster
+//                  than a run of the nodes that it would replace
+// The partitioner's functions get all other options.
 using PartitionArguments = std::vector<std::pair<std::string, std::string>>;
 
+// A partitioner to run, by name.
+//
 //   Compile(graph, {.partitioners = {"first", {"second", {{"min_size", "2"}}}}});
 struct PartitionerRequest {
   std::string name;
@@ -39,7 +41,7 @@ struct PartitionerRequest {
 
 namespace detail {
 
-// Partition. Compile calls it; the first registration of a partitioner fills it.
+// The hook by which Compile calls Partition; the first registration of a partitioner fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<PartitionerRequest>&,
                                               PartitionReport*)>
     g_partition{"a partitioner", "opkit/partition.hpp"};

@@ -1,5 +1,5 @@
-// SubgraphSelector: a stateful object that is asked node by node how a subgraph grows, the other
-// way to write a partitioner (MXNet's SubgraphSelector).
+// SubgraphSelector: the other way to write a partitioner (MXNet's SubgraphSelector): a stateful
+// object that decides node by node how a subgraph grows.
 #ifndef OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
 #define OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
 
@@ -7,10 +7,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// One for each graph. Every node that no subgraph has yet is offered to Select, in an order in
-// which nodes can run. Where that answers true, the subgraph grows from it: neighbours are asked
-// for, breadth first, and Filter drops what is not wanted after all. A set that cannot run as one
-// node is then cut into as few as possible.
+// A selector for one graph. Select is called for every node that is in no subgraph yet, in
+// topological order. If it returns true, the subgraph grows from that node: SelectInput and
+// SelectOutput are called for neighbours, breadth first. Filter then drops nodes. A set that cannot
+// run as one node is cut into few subgraphs (CutSubgraphs).
 //
 //   class Chains final : public SubgraphSelector {
 //     bool Select(const PartitionNode& node) override { return node.op() == "Exp"; }
@@ -21,24 +21,26 @@ namespace opkit::inline OPKIT_ABI {
 class SubgraphSelector {
  public:
   virtual ~SubgraphSelector() = default;
-  // Begins a subgraph with the node.
+  // Returns true to begin a subgraph with the node.
   virtual bool Select(const PartitionNode& node) = 0;
-  // Takes the producer `input` of one of the node's inputs too.
+  // Returns true to add `input`, the producer of an input of the node.
   virtual bool SelectInput(const PartitionNode&, const PartitionNode& /*input*/) { return false; }
-  // Takes the reader `output` of one of the node's outputs too.
+  // Returns true to add `output`, a reader of an output of the node.
   virtual bool SelectOutput(const PartitionNode&, const PartitionNode& /*output*/) { return false; }
-  // Which of the nodes that were taken, in the order in which they were, stay. The others may go
-  // to later subgraphs. Error (kInvalidArgument) where it answers a node that was not among them.
+  // Returns the candidates that stay in the subgraph. `candidates` are in the order in which they
+  // were added. Later subgraphs may take the others. To return another node, or a node twice, is an
+  // Error (kInvalidArgument).
   virtual std::vector<PartitionNode> Filter(const std::vector<PartitionNode>& candidates) {
     return candidates;
   }
-  // Before the next subgraph.
+  // Prepares for the next subgraph; called before each Select.
   virtual void Reset() {}
-  // The kind of the subgraph that was selected last.
+  // Returns the kind of the current subgraph; called before Filter.
   virtual int Kind() const { return kAnySubgraph; }
 };
 
-// Fills in an answer by asking the selector: each of its subgraphs is a set of the answer.
+// Takes the nodes that the selector selects; each of its subgraphs becomes a set of the answer.
+// Throws kInvalidArgument for a wrong result of Filter, kOutOfRange for a kind below -1.
 void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer);
 
 }  // namespace opkit

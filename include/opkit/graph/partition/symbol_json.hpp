@@ -1,6 +1,6 @@
-// Graphs as partitioners in MXNet's spelling read them: JSON text in the shape of its symbols, with
-// inferred types beside. Written without a JSON library. opkit's own format, which is also read
-// back, is interop/json.hpp.
+// WriteSymbolJson: writes a graph as JSON in the format of MXNet's symbols, plus inferred types,
+// for partitioners with MXNet's signatures. Needs no JSON library. interop/json.hpp has opkit's own
+// format, which opkit can also read.
 #ifndef OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 #define OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
@@ -8,21 +8,24 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The text, and the node of the graph that each of its nodes is: -1 for those that stand for inputs
-// and constants, whose op is "null".
+// The JSON text, and for each of its nodes the index of the graph's node. Inputs and constants are
+// nodes of the text too, with the op "null" and index -1.
 struct SymbolJson {
   std::string text;
   std::vector<int> nodes;
 };
 
-// {"nodes": [{"op": "null", "name": "X", "attrs": {"isArg": "True"}, "inputs": []}, {"op": "Exp",
-// "name": "a", "attrs": {"scale": "2"}, "inputs": [[0, 0, 0]], "dtypes": ["float32"], "shapes":
-// [[2, 3]]}], "arg_nodes": [0], "heads": [[1, 0, 0]]}. Nodes come after those that they read;
-// attributes are text, as AttrMap reads it; an extent that is not known is -1, a shape of unknown
-// rank null. Constants have isArg too, and "constant": "True". A node without a name gets one: its
-// op and number. The version of a value that rewriting nodes leave is that of the last before the
-// reader. `is_arg`: by input of the graph, what its isArg says: false for an input of a subgraph
-// that another operator of the model makes. Empty: all are true.
+// Writes a graph as {"nodes": [{"op": "null", "name": "X", "attrs": {"isArg": "True"}, "inputs":
+// []}, {"op": "Exp", "name": "a", "attrs": {"scale": "2"}, "inputs": [[0, 0, 0]], "dtypes":
+// ["float32"], "shapes": [[2, 3]]}], "arg_nodes": [0], "heads": [[1, 0, 0]]}. Nodes are in
+// topological order. Attributes are text that AttrMap can read. "dtypes" and "shapes" are those of
+// outputs; an unknown extent is -1, a shape of unknown rank null. "null" nodes also have "isAux":
+// "False", and constants "constant": "True". Control inputs are listed by name as "control_inputs".
+// A node without a name gets its op and number as a name. An entry of a rewritten value refers to
+// the last node before the reader that has the value as an output.
+//
+// `is_arg` has the value of isArg for each input of the graph: false for an input of a subgraph
+// that a node of the whole graph makes. If empty, all are true.
 SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
                            const std::vector<bool>& is_arg = {});
 

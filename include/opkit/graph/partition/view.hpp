@@ -1,5 +1,6 @@
-// PartitionView: the graph as partitioners read it: nodes and values with everything that is known
-// of them, as small handles. The same class serves the partitioners of a program and of a library.
+// PartitionView: the view of a graph that partitioners read: nodes and values as small handles with
+// their attributes and inferred types. Partitioners of programs and of libraries use the same
+// class.
 #ifndef OPKIT_GRAPH_PARTITION_VIEW_HPP_
 #define OPKIT_GRAPH_PARTITION_VIEW_HPP_
 
@@ -12,8 +13,8 @@ namespace opkit::inline OPKIT_ABI {
 class PartitionView;
 class PartitionNode;
 
-// The nodes or values that an accessor answers with. Elements are made when they are asked for:
-// `const PartitionNode& node = value.consumers()[0];` keeps one.
+// A list of nodes or values, by number. It makes an element on each access and returns it by value:
+// `const PartitionNode& node = value.consumers()[0];` extends the element's lifetime.
 template <class T>
 class PartitionList {
  public:
@@ -55,8 +56,8 @@ class PartitionList {
   std::vector<int> numbers_;
 };
 
-// A value, or the place of an optional input or output that a node leaves out: exists() is false
-// then and nothing else may be asked. Valid as long as its view, copied freely.
+// A value, or an optional input or output that a node leaves out. In that case exists() is false,
+// and no other member may be called. A cheap handle that is valid as long as its view.
 class PartitionValue {
  public:
   PartitionValue(const PartitionView* view, int index) : view_(view), index_(index) {}
@@ -64,20 +65,20 @@ class PartitionValue {
   bool exists() const { return index_ >= 0; }
   int index() const { return index_; }
   const std::string& name() const;
-  // The inferred type: an extent is a number, a symbol ("N") or unknown; kUndefined where nothing
-  // says the dtype.
+  // The inferred type. An extent is a number, a symbol ("N") or unknown; an unknown dtype is
+  // kUndefined.
   const TensorInfo& info() const;
   DType dtype() const { return info().dtype; }
   const SymbolicShape& shape() const { return info().shape; }
-  // The elements, where they are known before the graph runs; null otherwise.
+  // The elements if they are known before the graph runs; else null.
   const Tensor* constant() const { return info().constant; }
-  // Bytes of the value; 0 while its dtype or an extent is open.
+  // Returns the bytes of the value; 0 if its dtype or an extent is open.
   uint64_t bytes() const;
   bool is_input() const;   // of the graph
   bool is_output() const;  // of the graph
-  // The node that makes it; exists() is false for inputs and constants of the graph.
+  // Returns the node that makes the value; exists() is false for inputs and constants of the graph.
   PartitionNode producer() const;
-  // The nodes that read it, each once, by index.
+  // Returns the nodes that read the value, each once, in ascending order.
   PartitionList<PartitionNode> consumers() const;
   friend bool operator==(const PartitionValue&, const PartitionValue&) = default;
 
@@ -86,6 +87,7 @@ class PartitionValue {
   int index_;
 };
 
+// A node. A cheap handle that is valid as long as its view.
 class PartitionNode {
  public:
   PartitionNode(const PartitionView* view, int index) : view_(view), index_(index) {}
@@ -97,16 +99,16 @@ class PartitionNode {
   const std::string& name() const { return def().name(); }
   const Arguments& attributes() const { return def().args(); }
   Device device() const { return def().device(); }
-  // Where the node leaves one out, exists() of its place is false.
+  // exists() is false for an input or output that the node leaves out.
   PartitionList<PartitionValue> inputs() const;
   PartitionList<PartitionValue> outputs() const;
-  PartitionValue input(int i) const;  // Error (kOutOfRange) for a place that it does not have
+  PartitionValue input(int i) const;  // throws kOutOfRange if the node has no such input
   PartitionValue output(int i) const;
-  // Nodes that must run before it though it reads none of their outputs, by name.
+  // Returns the nodes that the node names as control inputs: they must run before it.
   PartitionList<PartitionNode> control_inputs() const;
-  // Somebody registered the operator. Without that nothing is known of the types of its outputs.
+  // True if the operator is registered. Otherwise the types of its outputs are unknown.
   bool is_registered() const;
-  // A partitioner before this one put it there in place of what it took; it may not be taken again.
+  // True if an earlier partitioner made this node. With the option see_taken it may be taken again.
   bool is_taken() const;
   friend bool operator==(const PartitionNode&, const PartitionNode&) = default;
 
@@ -115,14 +117,14 @@ class PartitionNode {
   int index_;
 };
 
-// Nodes and values have the numbers of GraphView. Made for one graph, which does not change while
-// the view is in use. Not synchronised; reading is const.
+// A graph with its inferred types. Nodes and values have the numbers of GraphView. The graph must
+// not change while the view is in use. Not synchronised: FindNode builds an index.
 //
 //   for (PartitionNode node : view.nodes())
 //     if (node.op() == "Exp" && node.input(0).dtype() == DType::kFloat32) answer.Take(node);
 class PartitionView {
  public:
-  // `taken`: by node; empty: none is.
+  // `taken` has is_taken() of each node; empty if it is false for all.
   PartitionView(const GraphView& structure, const GraphTypes& types, std::vector<char> taken = {})
       : structure_(&structure), types_(&types), taken_(std::move(taken)) {}
 
@@ -131,18 +133,19 @@ class PartitionView {
   const GraphTypes& types() const { return *types_; }
   int num_nodes() const { return structure_->num_nodes(); }
   int num_values() const { return structure_->num_values(); }
-  // Error (kOutOfRange) for a number that there is not.
+  // Throws kOutOfRange for a number that the graph does not have. So does value.
   PartitionNode node(int i) const;
   PartitionValue value(int i) const;
-  // All nodes, by index.
+  // Returns all nodes in ascending order.
   PartitionList<PartitionNode> nodes() const;
-  // The same, each after those it waits for.
+  // Returns all nodes in topological order.
   PartitionList<PartitionNode> nodes_in_order() const;
   PartitionList<PartitionValue> inputs() const;
   PartitionList<PartitionValue> outputs() const;
-  // exists() is false where no node has the name; Error (kInvalidArgument) where two have it.
+  // Returns the node of that name; exists() is false if there is none. Throws kInvalidArgument if
+  // two nodes have the name.
   PartitionNode FindNode(std::string_view name) const;
-  // exists() is false where the graph has no value of that name.
+  // Returns the value of that name; exists() is false if there is none.
   PartitionValue FindValue(std::string_view name) const {
     return {this, structure_->FindValue(name)};
   }
@@ -153,7 +156,7 @@ class PartitionView {
   const GraphView* structure_;
   const GraphTypes* types_;
   std::vector<char> taken_;
-  // Node names, and the first node of each, -1 - node where another has it too; for FindNode.
+  // The index of FindNode: the node of each name; -1 - node if several nodes have the name.
   mutable NameIndex names_;
   mutable std::vector<int> named_;
 };

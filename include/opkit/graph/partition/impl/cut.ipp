@@ -1,4 +1,4 @@
-// CutSubgraphs' definition: contraction of joins under a maintained topological order.
+// CutSubgraphs' definition: contracts joins and maintains a topological order of the groups.
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 
@@ -11,8 +11,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Groups of nodes in an order in which they could run. Each group is a node of the graph that is
-// left when every group is one node; that graph never has a cycle.
+// A graph whose nodes are groups of nodes of the problem; it never has a cycle. The groups form a
+// linked list in topological order.
 class GroupGraph {
  public:
   explicit GroupGraph(const CutProblem& problem)
@@ -37,16 +37,18 @@ class GroupGraph {
     first_ = n > 0 ? problem.order[0] : -1;
     Relabel();
     stamp_.assign(n, 0);
-    // Enough that graphs of a few thousand nodes never meet it.
+    // The limit is so large that graphs of a few thousand nodes never reach it.
     bank_ = static_cast<int64_t>(64 * (n + problem.edges.size())) + (int64_t{1} << 20);
   }
 
+  // Returns the node that represents the group of `node`.
   int Find(int node) {
     while (parent_[Index(node)] != node)
       node = parent_[Index(node)] = parent_[Index(parent_[Index(node)])];
     return node;
   }
-  // False where the groups of the two may not be one. There is an edge from u to v.
+  // Joins the groups of u and v, between which there must be an edge from u to v. Returns false if
+  // they are the same group or must stay apart.
   bool Join(int u, int v) {
     const int a = Find(u), b = Find(v);
     if (a == b || !Fit(a, b) || !Search(a, b)) return false;
@@ -57,10 +59,10 @@ class GroupGraph {
  private:
   static constexpr int64_t kEnd = int64_t{1} << 62;
 
-  // A walk along edges, one edge a step.
+  // A depth-first search that examines one edge in each step.
   struct Walk {
     std::vector<std::pair<int, size_t>> path;  // a group, and how many of its edges are done
-    std::vector<int> met;
+    std::vector<int> met;                      // the visited groups
     void Begin(int from) {
       path.assign(1, {from, 0});
       met.clear();
@@ -69,6 +71,7 @@ class GroupGraph {
   };
   enum class Step : uint8_t { kOn, kMeets };
 
+  // True if kinds, classes and sizes allow one group of a and b.
   bool Fit(int a, int b) const {
     const int x = kind_[Index(a)], y = kind_[Index(b)];
     if (x == kNotTaken || y == kNotTaken) return false;
@@ -77,8 +80,10 @@ class GroupGraph {
     return max_size_ <= 0 || int64_t{size_[Index(a)]} + size_[Index(b)] <= max_size_;
   }
 
-  // Walks forwards from a and backwards from b by turns, between their places in the order, until
-  // one walk has seen all or they meet. Then moves what the finished walk met out of the way.
+  // Searches for a path from a to b other than their edge: alternates a walk forwards from a and a
+  // walk backwards from b, both between the places of a and b in the order. Returns false if they
+  // meet, or at the limit of edges. Else one walk has finished: moves the groups that it visited so
+  // that a and b can be adjacent, and returns true.
   bool Search(int a, int b) {
     forward_.Begin(a);
     backward_.Begin(b);
@@ -102,6 +107,7 @@ class GroupGraph {
       MoveAfter(walk.met, b);
     return true;
   }
+  // Examines the next edge of a walk. `mine` and `theirs` are the stamps of both walks' groups.
   Step Advance(Walk& walk, std::vector<std::vector<int>>& edges, int from, int to, int mine,
                int theirs) {
     auto& [group, done] = walk.path.back();
@@ -111,7 +117,7 @@ class GroupGraph {
       return Step::kOn;
     }
     const int next = Find(list[done]);
-    if (next == group) {  // inside of the group since a contraction
+    if (next == group) {  // a contraction has put both ends of the edge into this group
       list[done] = list.back();
       list.pop_back();
       return Step::kOn;
@@ -131,7 +137,8 @@ class GroupGraph {
     return Step::kOn;
   }
 
-  // The contracted group takes the place of a after a walk backwards, of b after one forwards.
+  // Makes a and b one group. It takes the place of a in the order if the walk backwards finished
+  // (at_front_), else the place of b.
   void Contract(int a, int b) {
     const int place = at_front_ ? a : b, other = at_front_ ? b : a;
     Unlink(other);
@@ -148,11 +155,13 @@ class GroupGraph {
     if (root != place) TakePlace(root, place);
   }
 
+  // Removes a group from the list.
   void Unlink(int g) {
     const int left = before_[Index(g)], right = after_[Index(g)];
     (left < 0 ? first_ : after_[Index(left)]) = right;
     if (right >= 0) before_[Index(right)] = left;
   }
+  // Puts group g at the position and label of group `place`, which leaves the list.
   void TakePlace(int g, int place) {
     const int left = before_[Index(g)] = before_[Index(place)];
     const int right = after_[Index(g)] = after_[Index(place)];
@@ -166,7 +175,8 @@ class GroupGraph {
     (left < 0 ? first_ : after_[Index(left)]) = g;
     if (right >= 0) before_[Index(right)] = g;
   }
-  // Labels lie next to the far neighbour, since the next groups to move go beside the same one.
+  // Moves groups directly before group `place`, in their order. Assigns labels close to that of the
+  // left neighbour, which keeps the gap before `place` for later moves.
   void MoveBefore(const std::vector<int>& groups, int place) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
@@ -182,6 +192,7 @@ class GroupGraph {
     }
     if (step == 0) Relabel();
   }
+  // Moves groups directly after group `place`, with labels close to that of the right neighbour.
   void MoveAfter(const std::vector<int>& groups, int place) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
@@ -198,11 +209,12 @@ class GroupGraph {
     }
     if (step == 0) Relabel();
   }
-  // 0 where there is no room.
+  // Returns the distance of `count` new labels in a gap; 0 if the gap is too small.
   static int64_t StepOf(int64_t gap, size_t count) {
     const auto needed = static_cast<int64_t>(count) + 1;
     return gap < needed ? 0 : (std::max)(int64_t{1}, gap / (needed * 64));
   }
+  // Gives all groups labels at equal distances.
   void Relabel() {
     const int64_t step = kEnd / (static_cast<int64_t>(label_.size()) + 1);
     int64_t label = 0;
@@ -210,19 +222,21 @@ class GroupGraph {
   }
 
   const int max_size_;
-  std::vector<int> parent_, size_, kind_;  // of groups: at the node that represents each
+  // All vectors are by node; the data of a group is at the node that represents it.
+  std::vector<int> parent_, size_, kind_;
   const std::vector<int>& class_;
   std::vector<std::vector<int>> out_, in_;
-  std::vector<int64_t> label_;  // grows along the list
-  std::vector<int> before_, after_;
+  std::vector<int64_t> label_;       // increases along the list
+  std::vector<int> before_, after_;  // neighbours in the list
   int first_ = -1;
-  std::vector<int> stamp_;
+  std::vector<int> stamp_;  // the last walk that visited the group
   int next_stamp_ = 0;
   Walk forward_, backward_;
   bool at_front_ = false;
-  int64_t bank_;  // edges that searches may still look at
+  int64_t bank_;  // edges that searches may still examine
 };
 
+// One call of CutSubgraphs: tries several orders of the joins and keeps the best result.
 class SubgraphCutter {
  public:
   explicit SubgraphCutter(const CutProblem& problem)
@@ -237,7 +251,7 @@ class SubgraphCutter {
 
   CutResult Cut() {
     const auto later = [this](int a, int b) { return place_[Index(a)] > place_[Index(b)]; };
-    // By the later node, the nearest producer first.
+    // Sort by the reader; of its producers, the nearest in the order comes first.
     std::sort(joins_.begin(), joins_.end(), [&](const auto& a, const auto& b) {
       return a.to != b.to ? later(b.to, a.to) : later(a.from, b.from);
     });
@@ -285,7 +299,7 @@ class SubgraphCutter {
   }
   CutResult Try(const std::vector<GraphView::Edge>& joins) {
     GroupGraph groups(problem_);
-    constexpr int kMaxRounds = 4;  // a contraction may turn two paths into one
+    constexpr int kMaxRounds = 4;  // a contraction may remove a path that prevented a join
     bool joined = true;
     for (int round = 0; joined && round < kMaxRounds; ++round) {
       joined = false;
@@ -302,7 +316,7 @@ class SubgraphCutter {
     }
     return result;
   }
-  // Taken nodes that joins connect: no cut has fewer subgraphs.
+  // Returns the number of connected components of the taken nodes: no cut has fewer subgraphs.
   int Components() {
     std::vector<int> parent(problem_.order.size());
     std::iota(parent.begin(), parent.end(), 0);
@@ -322,13 +336,13 @@ class SubgraphCutter {
   }
 
   const CutProblem& problem_;
-  std::vector<int> place_;  // by node: in the order
+  std::vector<int> place_;  // by node: its position in the order
   std::vector<GraphView::Edge> joins_;
   int taken_ = 0;
 };
 
-// Whether the schema says that runs of the node have an effect; an operator that nobody registered
-// has no schema that says so.
+// True if the operator is registered and the node has an effect. An unregistered operator does not
+// order nodes.
 inline bool OrdersByEffect(const OperatorDef& def) {
   return OpRegistry::Global().FindSchema(def.type()) && HasEffect(def);
 }
@@ -373,7 +387,8 @@ OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
   std::vector<int> targets(problem.edges.size());
   std::vector<size_t> next(first.begin(), first.end() - 1);
   for (const GraphView::Edge& edge : problem.edges) targets[next[Index(edge.from)]++] = edge.to;
-  std::vector<int> from(n, -1);  // of nodes outside that the set leads to: the node before
+  // For each node outside that a path from the set reaches: the node before it on that path.
+  std::vector<int> from(n, -1);
   for (const int node : problem.order) {
     if (!inside[Index(node)] && from[Index(node)] < 0) continue;
     for (size_t i = first[Index(node)]; i < first[Index(node) + 1]; ++i) {

@@ -34,6 +34,7 @@ inline bool SwitchOption(const std::string& name, const std::string& value) {
   Throw(ErrorCode::kInvalidArgument, "option ", name, " is true or false, found '", value, "'");
 }
 
+// The name of an option and the function that parses its value.
 struct PartitionOption {
   std::string_view name;
   void (*read)(PartitionLimits& limits, const std::string& name, const std::string& value);

@@ -1,4 +1,4 @@
-// Partition's definition: one run of each partitioner over what those before it left.
+// Partition's definition: runs each partitioner on the result of the one before it.
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 
@@ -15,15 +15,14 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A graph on its way through the partitioners, and the nodes of the first graph that each of its
-// nodes stands for.
+// The graph between two partitioners.
 struct PartitionState {
   Graph graph;
-  std::vector<std::vector<int>> origin;  // by node
-  std::vector<char> taken;               // by node: a partitioner put it there
+  std::vector<std::vector<int>> origin;  // by node: the nodes of the first graph that it represents
+  std::vector<char> taken;               // by node: a partitioner made it
 };
 
-// One partitioner over one graph.
+// One partitioner on one graph.
 class PartitionRun {
  public:
   PartitionRun(const PartitionState& state, const PartitionerRequest& request,
@@ -51,13 +50,15 @@ class PartitionRun {
   }
 
  private:
+  // A subgraph that CutSubgraphs found.
   struct Group {
-    std::vector<int> nodes;  // by index
+    std::vector<int> nodes;  // in ascending order
     int kind = kAnySubgraph;
     bool dropped = false;
-    PartitionReport::Subgraph told;
+    PartitionReport::Subgraph told;  // its entry in the report
   };
 
+  // Calls Mark and applies the exclusions: sets the kinds of nodes and the reasons for the others.
   void Ask(PartitionWork& work) {
     PartitionAnswer answer(view_);
     work.Mark(answer);
@@ -96,7 +97,8 @@ class PartitionRun {
               "', which the graph does not have", SuggestName(name, names.names()));
   }
 
-  // Until every node that rewrites a value is with the node that makes it.
+  // Cuts the taken nodes into groups. Repeats it until every node that rewrites a value is in the
+  // group of the value's producer; leaves out rewriting nodes that are not.
   void Cut() {
     problem_.max_size = limits_.max_size;
     SetClasses();
@@ -125,7 +127,7 @@ class PartitionRun {
     }
     group_of_ = std::move(cut.group);
   }
-  // Nodes of different devices are not one subgraph, nor are those of different sets.
+  // Sets the classes so that nodes of different devices or different sets are not joined.
   void SetClasses() {
     std::vector<Device> devices;
     std::vector<int> device_of;
@@ -139,6 +141,7 @@ class PartitionRun {
           problem_.classes[node] * static_cast<int>(devices.size()) + device_of[node];
   }
 
+  // Drops groups below min_size, and all but the max_subgraphs largest groups.
   void DropSmall() {
     int left = 0;
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -165,8 +168,8 @@ class PartitionRun {
     group.dropped = true;
     for (const int node : group.nodes) why_[Index(node)] = why;
   }
-  // Why the group is not one with a neighbour, shown for a few groups only: each path takes time by
-  // the size of the graph.
+  // Returns the reason why the group could not be joined with a neighbour; "" if unknown. Does so
+  // for the first few groups only, since each path takes time linear in the size of the graph.
   std::string CycleText(int g) {
     if (neighbours_.empty()) {
       neighbours_.assign(groups_.size(), -1);
@@ -188,6 +191,7 @@ class PartitionRun {
     return "; with its neighbour it would close a cycle: " + PathText(state_.graph, path);
   }
 
+  // Extracts each group, calls Review, and collects the accepted groups as replacements.
   void Review(PartitionWork& work) {
     SubgraphExtractor extractor(structure_, &types_);
     NameIndex names;
@@ -245,8 +249,8 @@ class PartitionRun {
       replacements_.push_back({group.nodes, std::move(def)});
     }
   }
-  // Which inputs are inputs of the model; an operator gets each of the two attributes that it
-  // takes.
+  // Sets the attributes isArg (1 for each input of the whole graph) and isAux (all 0), if the
+  // operator takes them.
   static void MarkInputs(const OpSchema& schema, const std::vector<bool>& is_arg,
                          OperatorDef& def) {
     if (schema.TakesArgument("isArg"))
@@ -257,6 +261,7 @@ class PartitionRun {
     group.told.rejected = why;
     Drop(group, why);
   }
+  // Fills in the report's entry of a group.
   void Tell(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
     PartitionReport::Subgraph& told = group.told;
     told.partitioner = request_.name;
@@ -309,7 +314,7 @@ class PartitionRun {
   }
   void Record() {
     for (Group& group : groups_) {
-      if (group.told.op.empty()) continue;  // dropped before it was looked at
+      if (group.told.op.empty()) continue;  // dropped before Review
       const auto number = static_cast<int>(report_.subgraphs.size());
       if (group.told.rejected.empty())
         for (const int node : group.told.nodes) report_.nodes[Index(node)].subgraph = number;
@@ -348,11 +353,11 @@ class PartitionRun {
   const GraphTypes types_;
   const PartitionView view_;
   CutProblem problem_;
-  std::vector<std::string> why_;  // by node: why it stays; empty: it is taken
+  std::vector<std::string> why_;  // by node: the reason why it stays; empty: it is taken
   std::vector<Group> groups_;
   std::vector<int> group_of_;    // by node; -1: none
-  std::vector<int> neighbours_;  // by group: one that it could not be joined to; -1: none
-  int paths_left_ = 16;
+  std::vector<int> neighbours_;  // by group: a group that it was not joined with; -1: none
+  int paths_left_ = 16;          // how often CycleText may still search
   std::vector<NodeReplacement> replacements_;
 };
 
@@ -363,7 +368,7 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
                              PartitionReport* report) {
   const detail::RegistryUse use;
   for (const PartitionerRequest& request : partitioners)
-    PartitionerRegistry::Global().Get(request.name);  // throws for one that there is not
+    PartitionerRegistry::Global().Get(request.name);  // throws kNotFound for an unknown name
   Check(graph, UnknownOperators::kAllowed);
   PartitionReport told;
   told.graph = graph;

@@ -1,4 +1,4 @@
-// The definitions of a partitioner's answers, and of the registry.
+// The definitions of PartitionAnswer, SubgraphReview and PartitionerRegistry.
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 
@@ -60,7 +60,7 @@ OPKIT_INLINE std::vector<bool> SubgraphReview::IsArg() const {
 }
 namespace detail {
 
-// The text as a value of the type; the text itself where it does not read as one.
+// Parses a text as an attribute of a type; returns the text itself if it does not fit.
 inline Attribute ReadAs(AttributeType type, const Attribute& text) {
   const std::string& from = text.values().strings[0];
   const auto made = [&]<class T>(const std::optional<T>& read) {

@@ -1,4 +1,4 @@
-// The definitions of partitioners made of functions.
+// The definitions of REGISTER_PARTITIONER: partitioners made of functions.
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
@@ -14,6 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The PartitionWork of a FunctionPartitioner.
 class FunctionPartitionWork final : public PartitionWork {
  public:
   FunctionPartitionWork(IntrusivePtr<const FunctionPartitioner> partitioner,
@@ -82,7 +83,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
   StringMapArgument options(arguments), attributes;
   TensorMapArgument::Items constants;
-  std::vector<IntrusivePtr<TensorSlot>> slots;  // hold the extents that the views show
+  std::vector<IntrusivePtr<TensorSlot>> slots;  // own the extents to which the views point
   for (const GraphConstant& constant : review.body().constants()) {
     slots.push_back(MakeIntrusive<TensorSlot>());
     slots.back()->Bind(constant.value, OpReq::kWrite);
@@ -96,7 +97,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   });
   if (!accept) return review.Reject("");
   PartitionArguments given = attributes.Read();
-  std::sort(given.begin(), given.end());  // whatever the order of the map is
+  std::sort(given.begin(), given.end());  // the map's order may be arbitrary
   for (const auto& [name, value] : given) review.SetAttribute(name, value);
 }
 

@@ -1,4 +1,4 @@
-// PartitionReport's definitions: text, JSON and picture.
+// PartitionReport's definitions: writes the text, the JSON and the picture.
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
@@ -117,7 +117,8 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
       out += StrCat(", \"subgraph\": ", node.subgraph, ", \"taken_by\": ");
       AppendJsonString(out, subgraph.partitioner);
     } else {
-      std::vector<std::pair<std::string, std::string>> refused;  // of each partitioner, all reasons
+      // One entry for each partitioner, with all its reasons.
+      std::vector<std::pair<std::string, std::string>> refused;
       for (const auto& [partitioner, why] : node.refused) {
         const auto known =
             std::ranges::find(refused, partitioner, [](auto& one) { return one.first; });

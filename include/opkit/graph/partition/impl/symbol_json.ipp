@@ -11,6 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Writes one text.
 class SymbolJsonWriter {
  public:
   SymbolJsonWriter(const GraphView& view, const GraphTypes& types, const std::vector<bool>& is_arg)
@@ -125,7 +126,7 @@ class SymbolJsonWriter {
   const GraphView& view_;
   const GraphTypes& types_;
   const std::vector<bool>& is_arg_;
-  std::vector<std::pair<int, int>> made_by_;  // by value: node of the text, and its output
+  std::vector<std::pair<int, int>> made_by_;  // by value: the text's node and output that make it
   std::string text_;
   std::vector<int> nodes_;
 };

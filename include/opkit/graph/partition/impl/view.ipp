@@ -1,4 +1,4 @@
-// PartitionView's definitions, and those of its handles.
+// The definitions of PartitionView and its handles.
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 
@@ -77,7 +77,7 @@ OPKIT_INLINE bool PartitionNode::is_taken() const {
 }
 
 OPKIT_INLINE PartitionNode PartitionView::node(int i) const {
-  graph().node(i);  // throws for a node that there is not
+  graph().node(i);  // throws kOutOfRange for an index that the graph does not have
   return {this, i};
 }
 OPKIT_INLINE PartitionValue PartitionView::value(int i) const {
@@ -92,7 +92,7 @@ OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes_in_order() const 
   return {this, detail::Listed(structure_->order())};
 }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionView::inputs() const {
-  return {this, detail::FirstNumbers(graph().inputs().size())};  // the first values
+  return {this, detail::FirstNumbers(graph().inputs().size())};  // inputs are the first values
 }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionView::outputs() const {
   return {this, detail::Listed(structure_->outputs())};
