@@ -30,10 +30,10 @@ bool Reads(const OperatorDef& def, std::string_view name);
 
 }  // namespace detail
 
-// A regular value. An input, a constant or a node makes each name once. A node that writes one of
-// its own inputs by the same name rewrites that value: the order in which nodes were added decides
-// which readers see it before and which after. Otherwise nodes may be added in any order. A member
-// that throws leaves the graph as it was.
+// A regular value. Each value of the graph has a name and one producer: an input, a constant or a
+// node. A node that writes one of its own inputs under the same name rewrites that value: readers
+// that were added before it see the old data, later readers the new data. Otherwise nodes may be
+// added in any order. A member that throws leaves the graph unchanged.
 //
 //   Graph g;
 //   g.AddInput("X", DType::kFloat32, {Sym("N"), 3});
@@ -96,7 +96,8 @@ class Graph {
   int InsertNode(int before, OperatorDef def);
   void ReplaceNode(int i, OperatorDef def);
   void RemoveNode(int i);
-  // Removes node i where removed[i] is not 0.
+  // Removes every node i with removed[i] != 0. Throws kInvalidArgument if `removed` has not one
+  // element for each node.
   void RemoveNodes(const std::vector<char>& removed);
   // Makes every node that reads `from` read `to`. Outputs of the graph keep their names.
   void ReplaceUses(const std::string& from, const std::string& to);
@@ -133,7 +134,8 @@ class Graph {
   void Declare(const std::string& name, ValueSource source, size_t index);
   void Set(const std::string& name, ValueSource source, size_t index);
   Declaration& DeclarationOf(const std::string& name);
-  // Checks the outputs of a node that is about to replace node `replaced` (-1: none).
+  // Throws kAlreadyExists if a new node makes a value that has a producer other than node
+  // `replaced`, which it will replace (-1: none).
   void CheckOutputs(const OperatorDef& def, int replaced) const;
   void DeclareOutputs(size_t node);
   void DeclareAll();

@@ -50,7 +50,7 @@ class Plan {
   std::string Describe() const;
   std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
 
-  // For executors.
+  // The state that executors of the plan share.
   const detail::IntrusivePtr<detail::PlanState>& state() const { return state_; }
 
  private:

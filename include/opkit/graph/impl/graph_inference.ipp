@@ -1,5 +1,5 @@
-// InferGraph's definition: calls the schemas' inference for all nodes, round by round, until a
-// round changes nothing; and the union-find of symbols.
+// InferGraph's definition: calls the schemas' inference for all nodes until a round changes nothing
+// (at most 16 rounds); and the union-find of symbols.
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
@@ -147,7 +147,7 @@ class GraphInference {
   // Runs the node, once, if the data of all its inputs is known.
   void Evaluate(int node, const OperatorDef& def, std::span<const int> ins,
                 std::span<const int> outs, const std::string& where) {
-    constexpr int64_t kMaxElements = 1024;  // shapes, axes and the like
+    constexpr int64_t kMaxElements = 1024;  // enough for shapes and axes
     char& evaluated = evaluated_[Index(node)];
     if (evaluated || ins.empty()) return;
     std::vector<const Tensor*> inputs;

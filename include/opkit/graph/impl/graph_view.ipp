@@ -1,5 +1,5 @@
-// GraphView's definitions: numbering the values, the edges between nodes, and a topological order
-// of them.
+// GraphView's definitions: numbers the values, finds the edges between nodes and sorts the nodes
+// topologically.
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 

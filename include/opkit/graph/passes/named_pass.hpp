@@ -13,7 +13,7 @@ using PassArguments = std::vector<std::pair<std::string, std::string>>;
 class NamedPass : public detail::RefCounted {
  public:
   virtual const std::string& name() const = 0;
-  // The operators of the graph need not be registered.
+  // Runs the pass. The graph may have unregistered operators.
   virtual Graph Run(const Graph& graph, const PassArguments& options) const = 0;
   // FILE:LINE of the definition, and the name of its library; empty for a pass of the program.
   virtual std::string place() const { return {}; }
