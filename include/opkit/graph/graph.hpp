@@ -90,9 +90,9 @@ class Graph {
   // Returns a name that no value has: `hint` itself, or `hint`, "_" and a number.
   std::string FreshName(const std::string& hint) const;
 
-  // Members that rewrite the graph. InsertNode and RemoveNode shift the indices of the nodes behind
-  // the place. Each call is O(nodes), except adding at the end; RemoveNodes removes many nodes in
-  // one call.
+  // Members that rewrite the graph. InsertNode shifts the indices from `before` on, RemoveNode
+  // those behind `i`. Each call is O(nodes), except inserting at the end; RemoveNodes removes many
+  // nodes in one call.
   int InsertNode(int before, OperatorDef def);
   void ReplaceNode(int i, OperatorDef def);
   void RemoveNode(int i);

@@ -19,8 +19,9 @@ ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>&
 // Returns a graph with each replacement instead of its nodes; the other nodes are unchanged. Nodes
 // are in topological order. Removes constants that only replaced nodes read. Control inputs that
 // name a replaced node name its replacement. Throws kOutOfRange for a node that does not exist.
-// Throws kInvalidArgument if a node is in two sets, and if the replacements would wait for each
-// other in a cycle (the message shows it). Throws the errors of GraphView for the result.
+// Throws kInvalidArgument for an empty set, for a node in two sets, and if the replacements would
+// wait for each other in a cycle (the message shows it). Throws the errors of GraphView for the
+// result.
 Graph ReplaceNodes(const GraphView& view, const std::vector<NodeReplacement>& replacements);
 
 }  // namespace opkit

@@ -13,9 +13,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Returns the shortest time of several runs of a plan of the graph, in ns. The shortest, because
-// every disturbance makes a run longer. Inputs are zeros, which every operator accepts as indices
-// and lengths.
+// Returns the shortest time of several runs of a plan of the graph, in ns: a disturbance can only
+// make a run longer. Inputs are zeros, which every operator accepts as indices and lengths.
 inline double MeasureNs(const Graph& graph) {
   constexpr int kLeastRuns = 3, kMostRuns = 100;
   constexpr int64_t kEnoughNs = 20'000'000;

@@ -7,10 +7,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A selector for one graph. Select is called for every node that is in no subgraph yet, in
-// topological order. If it returns true, the subgraph grows from that node: SelectInput and
-// SelectOutput are called for neighbours, breadth first. Filter then drops nodes. A set that cannot
-// run as one node is cut into few subgraphs (CutSubgraphs).
+// A selector for one graph. Select is called, in topological order, for every node that is in no
+// subgraph yet and that no earlier partitioner made. If it returns true, the subgraph grows from
+// that node: SelectInput and SelectOutput are called for neighbours, breadth first. Filter then
+// drops nodes. A set that cannot run as one node is cut into few subgraphs (CutSubgraphs).
 //
 //   class Chains final : public SubgraphSelector {
 //     bool Select(const PartitionNode& node) override { return node.op() == "Exp"; }
