@@ -201,8 +201,9 @@ TEST_CASE("each writer writes the same bytes into every kind of file, or names t
     const std::string expected = WriteAndRead(plain / "file", writer.write);
     CHECK(expected.size() > 65'536);
     for (const Kind& kind : kKinds) {
-      CAPTURE(writer.name);
-      CAPTURE(kind.name);
+      const std::string writer_name = writer.name, kind_name = kind.name;
+      CAPTURE(writer_name);
+      CAPTURE(kind_name);
       const TemporaryFolder folder;
       const std::string found = kind.written(folder, writer.write);
       CHECK((found == expected || found == "cannot write"));
