@@ -3,6 +3,8 @@
 #ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
+#include <map>
+
 #include "opkit/engine/schedule/replay.hpp"
 #include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
@@ -347,36 +349,28 @@ class BoundPlan final : public RefCounted, public BodyRunner {
             "copy");
     }
     const bool is_standard = tensor.layout().is_standard();
-    bool is_kept = false;
-    Tensor moved;
+    Tensor moved, *last = nullptr;
     const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
     if (place.storage && bytes <= RoomOf(place))
       moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
                                  tensor.layout(), place.offset, bytes);
     else if (!in_arena && !shared)
       return;
-    else if ((is_kept = is_standard && !view_.IsOutput(place.value)))
-      moved = TakeMoved(place);
+    else if (is_standard && !view_.IsOutput(place.value))
+      moved = *(last = &LastMoved(place));
     if (is_standard) {
       moved.CopyFrom(tensor);
-      if (is_kept) KeepMoved(place, moved);
+      if (last) *last = moved;
     } else {
       if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
       ConvertLayoutTo(tensor, moved);
     }
     tensor = std::move(moved);
   }
-  // The tensor that MoveOut has put the value in, in the last run, unless something else holds it.
-  Tensor TakeMoved(const Place& place) {
+  // Where MoveOut has put the value in the last run; its step alone asks for it.
+  Tensor& LastMoved(const Place& place) {
     MutexLock lock(moved_mutex_);
-    for (auto& [value, kept] : moved_)
-      if (value == place.value && kept.storage().use_count() == 1) return std::move(kept);
-    return {};
-  }
-  void KeepMoved(const Place& place, const Tensor& moved) {
-    MutexLock lock(moved_mutex_);
-    std::erase_if(moved_, [&](const auto& kept) { return kept.first == place.value; });
-    moved_.emplace_back(place.value, moved);
+    return moved_[place.value];
   }
   // The bytes that are planned for the value, in the plan of the graph around where this is a body.
   int64_t RoomOf(const Place& place) const {
@@ -613,7 +607,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
   Mutex moved_mutex_;
-  std::vector<std::pair<int, Tensor>> moved_;  // values that MoveOut gave memory of their own
+  std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
   std::vector<int> passed_, told_;  // of the steps on devices, those with and without Step::passed
