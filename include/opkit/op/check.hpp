@@ -1,5 +1,5 @@
-// CheckOperator: one call that tests an operator against its own claims, every kernel of it that
-// the host can run. Its report is sentences that an operator's author can act on.
+// CheckOperator: one call that tests every kernel of an operator that the host can run against the
+// claims of its schema. The report is a list of sentences that the operator's author can act on.
 #ifndef OPKIT_OP_CHECK_HPP_
 #define OPKIT_OP_CHECK_HPP_
 
@@ -8,32 +8,36 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Tests every kernel of the operator that the host can run: outputs as inferred; nothing written or
-// read outside its tensors, inputs left alone, every element written; the same again in a second
-// run and by a new operator, in place where allowed, with shared memory, by RunAsync, on several
-// threads, from a strided input; every dtype its inputs claim, or that its inference
-// accepts while it refuses others; empty and odd shapes; as the reference kernel; the gradient,
-// where there is one.
+// Tests every kernel of the operator that the host can run:
+// - outputs have the inferred dtypes and shapes, and every element is written
+// - the kernel writes and reads nothing outside its tensors, and leaves inputs unchanged
+// - the results are the same in a second run, by a new operator, in place where allowed, with
+//   shared memory, by RunAsync, on several threads, from a strided input, and by the reference
+//   kernel
+// - every dtype that its inputs claim works; without claims, every dtype that its inference accepts
+//   while it refuses others
+// - empty and odd shapes work
+// - the gradient, if there is one, is right
 //
-// Inputs come from the schema's TestInputs; without them all have one shape and values of both
-// signs, or, where inference accepts no one shape for all, shapes that it does. What both inference
-// and the kernel refuse is left out, and what the kernel's Propose declines. Errors: kNotFound for
-// an unknown operator, kInvalidArgument when no node can be made.
+// Inputs come from the schema's TestInputs. Without them all inputs have one shape and values of
+// both signs; if inference accepts no common shape, they have shapes that it accepts. Skips inputs
+// that inference and the kernel both refuse, and inputs that the kernel's Propose declines. Throws
+// kNotFound for an unknown operator, kInvalidArgument if no node can be made.
 //
 // The operator runs in a forked child of this process, so that a crash or a hang is a finding as
-// well. Only the calling thread goes on in the child: the thread pools and CPU streams of the
-// program are empty there and start threads anew. A lock of the operator's own that another thread
-// holds at that moment stays locked in the child, which is then told as a hang. An operator with an
-// asynchronous part of its own that nothing in the child completes is checked here instead, if this
-// process has other threads: one of them may be what completes it. With in_child false, and under
-// ThreadSanitizer, every operator runs here: the check then stands in for the CPU's allocator
-// meanwhile, one check at a time.
+// well. Only the calling thread continues in the child: the program's thread pools and CPU streams
+// are empty there and start new threads. If another thread holds a lock of the operator at the
+// fork, the lock stays locked in the child, and the report shows a hang. An operator with its own
+// asynchronous part that nothing in the child completes is checked in this process instead, if this
+// process has other threads: one of them may complete it. With in_child false, and under
+// ThreadSanitizer, every operator runs in this process. The check then replaces the CPU's allocator
+// while it runs, and only one check runs at a time.
 //
 //   CheckReport report = CheckOperator("Axpy");
 //   if (!report.ok()) puts(ToString(report).c_str());
 CheckReport CheckOperator(const std::string& op, const CheckOptions& options = {});
-// The same for a node and inputs of the caller's: dense host tensors, a default-constructed one
-// where the node leaves an input out. The device of the node does not matter.
+// Tests a node on the caller's inputs: dense host tensors, or a default-constructed Tensor for an
+// input that the node leaves out. The device of the node is ignored.
 CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
                           const CheckOptions& options = {});
 

@@ -1,5 +1,5 @@
 // CreateOperator: makes the operator of a definition, bound to a workspace. Verifies the node
-// against its schema, then tries kernels in the order of preference until one takes it.
+// against its schema, then tries kernels in the order of preference until one accepts it.
 #ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
 #define OPKIT_OP_CREATE_OPERATOR_HPP_
 
@@ -8,22 +8,23 @@
 #include "opkit/op/operator_base.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-// Decisions about a node that were taken before its operator is made.
+// Decisions about a node that were made before its operator is created.
 struct CreateOptions {
-  const Kernel* kernel = nullptr;        // null: the first one that takes the node
-  const KernelConfig* config = nullptr;  // one that the kernel proposed; copied
+  const Kernel* kernel = nullptr;        // null: the first kernel that accepts the node
+  const KernelConfig* config = nullptr;  // a configuration that the kernel proposed; copied
   int net_position = -1;
-  // The caller converts inputs and outputs to the layouts of the operator's configuration, or
-  // selects another operator before it runs. Otherwise a kernel of other layouts than the standard
-  // one is passed over, where it proposes them for what the workspace holds.
+  // True if the caller converts inputs and outputs to the layouts of the operator's configuration,
+  // or selects another operator before it runs. If false, skips a kernel that proposes only layouts
+  // other than the standard one for the values in the workspace.
   bool converts = false;
 };
 
-// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
-// with the nearest name; kInvalidArgument (the node breaks the schema, or the kernel or
-// configuration given is not for it); kUnsupported (every kernel refused it, with each reason);
-// kAlreadyExists (registered twice). UnsupportedOperatorFeature where a kernel was given and
-// refuses the node: the next one may take it. The workspace is then as it was.
+// Creates an operator. Throws kNotFound, with the nearest name, for an unknown operator or backend,
+// a missing kernel for the device, or a missing input blob; kInvalidArgument if the node breaks the
+// schema, or if the given kernel or configuration is not for it; kUnsupported, with each reason, if
+// every kernel refused the node; kAlreadyExists if the operator is registered twice. Throws
+// UnsupportedOperatorFeature if a kernel was given and refuses the node: the next kernel may accept
+// it. After an error the workspace is unchanged.
 OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def,
                                                                Workspace* ws,
                                                                const CreateOptions& options);
@@ -33,67 +34,70 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
-// What a workspace holds by these names; unknown where that is no tensor or one without memory.
+// Returns the types of the named tensors; unknown for a blob that is no tensor or has no memory.
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 
-// Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
-// Empty: all may. In a library its plain kernels always may.
+// Returns the backends of the environment variable OPKIT_BACKENDS, "eigen,reference": the only
+// backends that may run in this process. Empty: all may run. In a loaded library the plain kernels
+// may always run.
 OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
-// The backends that are asked for, in order: by the node, by OPKIT_BACKENDS, by the preferences for
-// its operator and for all, and the plain operator.
+// Returns the requested backends in order: from the node, from OPKIT_BACKENDS, from the preferences
+// for the operator and for all operators, and last the plain operator. For a node that requires its
+// backends, returns only those.
 OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
-// The backends of BackendOrder that no kernel of the program has, each with the sentence of
-// WhyNoBackend.
+// Returns the backends of BackendOrder for which the program has no kernel, each with the sentence
+// of WhyNoBackend.
 OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBackends(
     const OperatorDef& def);
 // Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
-// Error (kNotFound) for a backend that the node itself names and no kernel of the program has.
+// Throws kNotFound if the node itself names a backend for which the program has no kernel.
 OPKIT_IMAGE_LOCAL void CheckEngine(const OperatorDef& def);
-// Kernels for the node, best first: those of the backends that were asked for, the plain one, and
-// the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
-// types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
-// node that requires its backends those alone; Error (kNotFound) where none has a kernel.
+// Returns the kernels for the node, best first: the kernels of the requested backends, then the
+// plain kernel, then the rest, so that an operator with only such kernels still runs. `by_rank` is
+// for a node whose types are known. It orders all kernels behind the requested ones, including the
+// plain one, by the ranks of their backends. For a node that requires its backends, returns only
+// their kernels; throws kNotFound if none of them has a kernel.
 OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                          bool by_rank = false);
-// The Error (kNotFound) of a node whose kernels are of these backends, which OPKIT_BACKENDS leaves
-// out.
+// Throws kNotFound for a node whose only kernels are of `backends`, which OPKIT_BACKENDS excludes.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoneAllowed(const OperatorDef& def,
                                                                 const std::string& backends);
-// `refused` lists kernels with their reasons; empty where there are none.
+// Throws kUnsupported if `refused` lists kernels with their reasons, kNotFound if it is empty.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoKernel(const OperatorDef& def,
                                                              const std::string& refused);
-// Error (kInvalidArgument) where the node breaks the schema.
+// Throws kInvalidArgument if the node breaks the schema.
 void CheckNode(const OpSchema& schema, const OperatorDef& def);
-// Error (kInvalidArgument) where the kernel is another operator's or device's.
+// Throws kInvalidArgument if the kernel is for another operator or device.
 void CheckIsFor(const Kernel& kernel, const OperatorDef& def);
-// Bit i of masks[o]: output o may share memory with input i, by the configuration where one was
-// chosen, and by the schema otherwise.
+// Returns masks in which bit i of masks[o] is set if output o may share memory with input i. The
+// configuration decides, if there is one; otherwise the schema.
 std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
                                    const KernelConfig* config);
-// Bit i: the node writes to input i.
+// Returns a mask in which bit i is set if the node writes to input i.
 uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
-// Called in a catch block: adds the node and the kernel to what making the operator has thrown.
+// Rethrows the exception of making an operator, with the node and the kernel as context. For use in
+// a catch block.
 [[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
-// What a profile shows of a run: WorkOfRun::tell.
+// Computes the work of a run for a profile; the function behind WorkOfRun::tell.
 SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
                   const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
-// Error (kInvalidArgument) for a configuration that does not fit the node.
+// Throws kInvalidArgument for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
-// Functions of kernel_candidates.hpp, which programs need whose kernels propose configurations or
-// have ranked backends: UseSelection fills them.
+// Hooks to functions of kernel_candidates.hpp, which UseSelection fills. Only programs with kernels
+// that propose configurations, or with ranked backends, need them.
 inline constexpr const char* kProposes = "a kernel that proposes configurations, or has a rank,";
 inline constexpr const char* kRegisters = "opkit/op/registration.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(const Kernel&, const OpSchema&,
                                                     const OperatorDef&, const Workspace&)>
     g_why_not_standard{kProposes, kRegisters};
-// CreateSelected; stores whether all layouts of the configuration are the standard one.
+// Calls CreateSelected; sets *is_standard if all layouts of the chosen configuration are standard.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<OperatorBase>(
     const OperatorDef&, Workspace*, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs, bool converts, bool* is_standard)>
     g_create_selected{kProposes, kRegisters};
-// The operator made by `kernel`, with its registration and in-place pairs. Errors get the node and
-// the kernel as context; null where the creator returned it.
+// Makes the operator by `kernel` and sets its registration and in-place pairs. Errors get the node
+// and the kernel as context. Returns null if the kernel's creator returned null.
 std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                          const OperatorDef& def, Workspace* ws,
                                          const KernelConfig* config);

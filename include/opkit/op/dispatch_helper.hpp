@@ -1,5 +1,5 @@
-// DispatchHelper: from a tensor's dtype, or a number, to a template member of the operator;
-// Caffe2's spelling of DispatchDType, for operators of the class kind.
+// DispatchHelper: selects a template member of an operator by a tensor's dtype or by a number.
+// Caffe2's spelling of DispatchDType, for operators written as classes.
 #ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
 #define OPKIT_OP_DISPATCH_HELPER_HPP_
 
@@ -7,7 +7,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The element types that an operator has code for. GenericTensorImplementation as the last one
+// The element types that an operator has code for. GenericTensorImplementation as the last type
 // sends every other dtype to DoRunWithOtherType.
 template <class... Types>
 struct TensorTypes {};
@@ -17,7 +17,8 @@ struct GenericTensorImplementation {};
 template <int64_t... Values>
 struct FixedValues {};
 
-// In RunOnDevice (the members that it calls are public; Extra are passed on in front of the type):
+// Calls the member for a dtype or number. Used in RunOnDevice; the called members must be public.
+// Extra types come before the selected type:
 //
 //   bool RunOnDevice() override {
 //     return DispatchHelper<TensorTypes<float, double>>::call(this, Input(0));
@@ -31,12 +32,12 @@ struct DispatchHelper;
 
 template <class... Types, class... Extra>
 struct DispatchHelper<TensorTypes<Types...>, Extra...> {
-  // Error (kTypeMismatch) that lists the supported dtypes.
+  // Throws kTypeMismatch, listing the supported dtypes, for any other dtype.
   template <class Op>
   static bool call(Op* op, const Tensor& tensor) {
     return call(op, tensor.dtype(), &tensor);
   }
-  // `tensor`: the one that an Error is about, where there is one.
+  // `tensor`, if not null, is the subject of an Error.
   template <class Op>
   static bool call(Op* op, DType dtype, const Tensor* tensor = nullptr) {
     bool (*call)(Op*) = nullptr;

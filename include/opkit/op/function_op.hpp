@@ -1,6 +1,6 @@
-// REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
-// have. The builder fills in a record, which a program registers
-// (op/function/function_operator.hpp) and a library hands over (plugin/export/library_export.hpp).
+// REGISTER_OP: operators made of plain functions, in the spelling of MXNet's loadable operators.
+// The builder fills in a record. A program registers the record
+// (op/function/function_operator.hpp); a library exports it (plugin/export/library_export.hpp).
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -10,15 +10,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether REGISTER_OP takes the name: my_gemm, com.me.Gemm, me::Gemm.
+// True if REGISTER_OP accepts the name: my_gemm, com.me.Gemm, me::Gemm.
 consteval bool IsOperatorName(std::string_view name) {
   for (const char c : name)
     if (c == '"' || c == ' ' || c == '<' || c == '(') return false;
   return !name.empty();
 }
 
-// What holds a library: its operators, those of its runs that end after their function, and whoever
-// else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
+// Counts the operators and deferred runs that keep a library loaded. Any other handle to it keeps
+// the library loaded as well. Relaxed everywhere: unloading reads the counts only for its message.
 struct FunctionUse : RefCounted {
   std::atomic<int64_t> operators{0}, late_runs{0};
 };
@@ -28,28 +28,29 @@ struct FunctionUse : RefCounted {
 // The functions for one device type.
 struct FunctionDevice {
   std::string name;                    // "cpu", "gpu", …
-  std::string backend;                 // of a library's kernel; empty: the plain one
+  std::string backend;                 // the backend of a library's kernel; empty: the plain kernel
   DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
   ForwardFunction forward, backward;
-  CreateStateFunction create_state;  // where set, its object is called instead of the two
-  bool shares_state = true;          // backward runs the object that forward has used
-  // Of a library's kernel that proposes configurations; empty: one, as the record says.
+  CreateStateFunction create_state;  // if set, its object runs instead of forward and backward
+  bool shares_state = true;          // backward runs the same object as forward
+  // Set for a library's kernel that proposes configurations. Empty: one configuration, as the
+  // record declares.
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
-  // Of one that takes the next node in.
+  // Set for a library's kernel that can fuse with the next node.
   UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
-  opkit_kernel abi{};  // the functions' form in opkit_abi.h, where the record crosses
+  opkit_kernel abi{};  // the same in the form of opkit_abi.h, for libraries
 };
 
-// The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
-// and typed operators. op/abi/op_conversion.hpp makes an opkit_op of it, and a record again where a
-// program loads the library. Read-only after registration; called from several threads.
+// The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
+// typed operators. op/abi/op_conversion.hpp converts it to an opkit_op, and back to a record in the
+// program that loads the library. Read-only after registration; several threads call it.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
   int line = 0;
   std::string doc;
-  std::string library;  // the library that it came from; empty for the program itself
-  // As that library announces them: its own version, or that of its toolkit.
+  std::string library;  // the library of the record; empty for the program itself
+  // The name and version that the library announces: its own version, or that of its toolkit.
   std::string library_name, library_version;
   uint64_t flags = 0;  // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
@@ -64,16 +65,17 @@ struct FunctionOpRecord : detail::RefCounted {
   MutateInputsFunction mutate_inputs;
   ScratchFunction scratch;
   FlopsFunction flops;
-  // Their form in opkit_abi.h, where the record crosses.
+  // The record in the form of opkit_abi.h, for a record that crosses the boundary.
   opkit_op abi{};
-  // detail::FunctionHooks, which answer for a library's operator instead of the functions.
+  // detail::FunctionHooks, which a loaded library's operator uses instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  // A library's: held by every operator made of the record, and by what may make more.
+  // The library's use count. Every operator made of the record holds it, and so does everything
+  // that may make more operators.
   detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
-  // The attributes of a node, with the defaults of those that it does not give.
+  // Returns the attributes of a node, with defaults for attributes that the node does not give.
   template <class From>
   AttrMap Attrs(const From& from) const {
     AttrMap attrs(from);
@@ -81,7 +83,8 @@ struct FunctionOpRecord : detail::RefCounted {
       if (declared.default_value) attrs.AddDefault(declared.name, *declared.default_value);
     return attrs;
   }
-  // How many inputs and outputs a node has: parse_attrs says it, or those that are declared.
+  // Sets the numbers of a node's inputs and outputs: from parse_attrs if set, else from the
+  // declared inputs and outputs.
   OpStatus CountValues(const AttrMap& attrs, int* num_in, int* num_out) {
     if (parse_attrs) return parse_attrs(attrs, num_in, num_out);
     if (!inputs.empty()) *num_in = static_cast<int>(inputs.size());
@@ -89,7 +92,7 @@ struct FunctionOpRecord : detail::RefCounted {
     return {};
   }
   bool Has(uint64_t flag) const { return (flags & flag) != 0; }
-  // Whether a record that has crossed has a backward function.
+  // True if a record that came from a library has a backward function.
   bool HasBackward() const {
     for (const FunctionDevice& device : devices)
       if (device.abi.backward) return true;
@@ -101,8 +104,8 @@ namespace detail {
 using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 }  // namespace detail
 
-// Fills in a record; made by REGISTER_OP. Devices are "cpu" (also when none is given), "gpu",
-// "cpu_stream", or the name of a device type of your own. A function may be a function, a function
+// The builder that REGISTER_OP makes; fills in a record. Devices are "cpu" (the default), "gpu",
+// "cpu_stream", or the name of your own device type. A setter accepts a function, a function
 // pointer or a lambda.
 //
 //   int forward(std::map<std::string, std::string> attrs, std::vector<OpTensor> inputs,
@@ -111,12 +114,12 @@ using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 //       .setParseAttrs(parseAttrs).setInferType(inferType).setInferShape(inferShape);
 //
 // Attributes arrive in a map of strings, by value or const reference; tensors in a vector, by
-// value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
-// The form that allocates nothing is
+// value, reference or pointer. The function returns int (1 is success), bool, ReturnValue, Status
+// or void. The form that allocates nothing is
 //   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
 //
-// Host takes the record, and is told what is added to it: FunctionOpHost in a program,
-// LibraryOpHost in a library.
+// Host receives the record and each addition to it: FunctionOpHost in a program, LibraryOpHost in a
+// library.
 template <class Host>
 class BasicFunctionOpBuilder {
  public:
@@ -130,8 +133,8 @@ class BasicFunctionOpBuilder {
     });
   }
 
-  // Computes the outputs. Their shapes are those that inferShape says; without it, those that the
-  // output tensors have before the run.
+  // Sets the function that computes the outputs. Output shapes come from inferShape; without it,
+  // from the output tensors before the run.
   template <class F>
   BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
     static_assert(detail::kFits<ForwardFunction, F>,
@@ -142,8 +145,9 @@ class BasicFunctionOpBuilder {
     return OnDevice<FunctionPass::kForward>(device, "setForward", &FunctionDevice::forward,
                                             std::move(f));
   }
-  // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
-  // this order: the operator <name>_backward, and the gradient of this one.
+  // Sets the function that computes the gradients of the inputs. Its tensors are the gradients of
+  // the outputs, the inputs and the outputs, in this order. Registers the operator <name>_backward,
+  // and the gradient of this operator.
   template <class F>
   BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
     static_assert(detail::kFits<ForwardFunction, F>,
@@ -154,8 +158,9 @@ class BasicFunctionOpBuilder {
     return OnDevice<FunctionPass::kBackward>(device, "setBackward", &FunctionDevice::backward,
                                              std::move(f));
   }
-  // Makes the object that runs the operator. It is also asked for the gradient, but for that of an
-  // operator with setIsSubgraphOp(), which is its graph's; with setNoGradient() there is none.
+  // Sets the function that makes the object that runs the operator. The object also computes the
+  // gradient, with two exceptions: after setIsSubgraphOp() the gradient is the graph's, and after
+  // setNoGradient() there is none.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -170,7 +175,8 @@ class BasicFunctionOpBuilder {
           host_.template Add<FunctionPass::kBackward>(*added);
     });
   }
-  // Says that the operator has no gradient, for instance because its StatefulOp has no Backward.
+  // Declares that the operator has no gradient, for instance because its StatefulOp has no
+  // Backward.
   BasicFunctionOpBuilder& setNoGradient() {
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
@@ -180,9 +186,9 @@ class BasicFunctionOpBuilder {
       host_.NoGradient();
     });
   }
-  // Declares an attribute of any type, of type T, or of the type of its default, which the
-  // functions read where a node does not give it. Once one is declared, a node may give no other,
-  // unless setOpenAttrs() is called.
+  // Declares an attribute of any type, of type T, or of the type of its default. The functions get
+  // the default if a node does not give the attribute. After the first declaration a node may give
+  // no undeclared attribute, unless setOpenAttrs() is called.
   BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
     return Declare({name, doc, false, {}, {}});
   }
@@ -193,7 +199,7 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& setAttr(const char* name, const char* doc, Attribute fallback) {
     return Declare({name, doc, false, fallback.type(), fallback});
   }
-  // Declares one that every node must give.
+  // Declares an attribute that every node must give.
   template <class T>
   BasicFunctionOpBuilder& setRequiredAttr(const char* name, const char* doc) {
     return Declare({name, doc, true, kAttributeTypeOf<T>, {}});
@@ -201,8 +207,8 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& setOpenAttrs() {
     return Guarded([&] { host_.OpenAttrs(); }).Set(OPKIT_OP_OPEN_ATTRS);
   }
-  // Declares the next input or output: its name, and the dtypes where they are limited. Those
-  // declared are the inputs and outputs of every node where there is no setParseAttrs.
+  // Declares the next input or output: its name and, if limited, its dtypes. Without setParseAttrs
+  // every node has exactly the declared inputs and outputs.
   BasicFunctionOpBuilder& setInput(const char* name, const char* doc = "",
                                    std::vector<DType> dtypes = {}) {
     return Guarded([&] {
@@ -217,9 +223,9 @@ class BasicFunctionOpBuilder {
       host_.Output(record_->outputs);
     });
   }
-  // Says how many inputs and outputs a node with these attributes has, and refuses wrong
-  // attributes. Without it, and without declared ones, any number goes; a library's operator needs
-  // one of the two.
+  // Sets the function that computes the numbers of inputs and outputs from the attributes, and
+  // refuses wrong attributes. Without it, and without declared inputs and outputs, any number is
+  // allowed; a library's operator needs one of the two.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -227,8 +233,8 @@ class BasicFunctionOpBuilder {
                   "num_in, int* num_out)");
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
-  // Infers dtypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for
-  // unknown. Without it every output has the dtype of input 0.
+  // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes are
+  // numbers of DType, -1 for unknown. Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kFits<InferTypeFunction, F>,
@@ -237,10 +243,10 @@ class BasicFunctionOpBuilder {
     host_.InfersTypes();
     return Once(record_->infer_type, "setInferType", std::move(f));
   }
-  // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
-  // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
-  // While something is unknown a failure means that nothing can be said yet. A library's operator
-  // that has outputs needs it, unless it calls setAllocatesOutputs().
+  // Sets the function that infers the outputs' shapes from the inputs', or the reverse. An unknown
+  // extent is -1 (as unsigned int the largest number); a value without any known shape has an empty
+  // shape. While something is unknown, a failure means only that no shape can be inferred yet. A
+  // library's operator with outputs needs this function, unless it calls setAllocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -250,7 +256,7 @@ class BasicFunctionOpBuilder {
     host_.InfersShapes();
     return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
-  // Names the inputs that are written to.
+  // Sets the indices of the inputs that the operator writes to.
   template <class F>
   BasicFunctionOpBuilder& setMutateInputs(F f) {
     static_assert(detail::kFits<MutateInputsFunction, F>,
@@ -263,8 +269,8 @@ class BasicFunctionOpBuilder {
     return setMutateInputs(
         [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) { out = list; });
   }
-  // Asks for memory for the whole of a run of either pass, known from the shapes of the forward
-  // inputs before it, so that a plan can hold it.
+  // Requests scratch memory for every run, forward or backward. The size depends only on the
+  // attributes and the shapes of the forward inputs, so that a plan can reserve it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     host_.NeedsScratch();
     return Once(record_->scratch, "setScratch",
@@ -279,7 +285,8 @@ class BasicFunctionOpBuilder {
     host_.NeedsScratch();
     return Once(record_->scratch, "setScratch", std::move(f));
   }
-  // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
+  // Sets the function that counts the floating-point operations of a run with known shapes; the
+  // toolkit counts the bytes.
   template <class F>
   BasicFunctionOpBuilder& setFlops(F f) {
     static_assert(detail::kFits<FlopsFunction, F>,
@@ -289,36 +296,37 @@ class BasicFunctionOpBuilder {
     Once(record_->flops, "setFlops", std::move(f));
     return Guarded([&] { host_.Cost(); });
   }
-  // Names pairs {input, output} that may share memory.
+  // Adds pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded([&] {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
   }
-  // Its nodes carry a graph, which the functions run; one without is refused. Without setBackward
-  // its gradient is that of the graph.
+  // Declares that every node carries a graph, which the functions run; refuses a node without a
+  // graph. Without setBackward the gradient is the graph's.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
     return Guarded([&] {
              host_.NeedsSubgraph();
              for (const FunctionDevice& device : record_->devices)
                if (device.backward) return;
-             host_.DropBackward();  // of setCreateOpState
+             host_.DropBackward();  // the one that setCreateOpState added
            })
         .Set(OPKIT_OP_SUBGRAPH);
   }
-  // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
+  // Declares that the functions respect strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
-  // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
+  // Declares that the functions respect OpReq::kAdd. Otherwise the toolkit adds their results.
   BasicFunctionOpBuilder& setAcceptAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
-  // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
-  // On the CPU; on streams the stream does it.
+  // Declares that the work may end after forward has returned: forward calls OpResource::defer(),
+  // and the holder of its result completes the run. For the CPU; on streams the stream completes
+  // the run.
   BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
-  // The data decides the shapes of outputs: those that inference leaves open have no dtype and no
-  // memory before forward makes them by OpResource::allocate_output. Not on CPU streams, where
+  // Declares that data decides the shapes of outputs. An output that inference leaves open has no
+  // dtype and no memory until forward calls OpResource::allocate_output. Not for CPU streams, where
   // the work runs after forward.
   BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
-  // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
-  // a graph never merges, folds or drops such nodes.
+  // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
+  // effect beside its outputs: a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
     return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
@@ -336,7 +344,8 @@ class BasicFunctionOpBuilder {
     });
   }
   BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
-  // Static initialisers must not throw: an error is kept, and reported when the operator is used.
+  // Keeps an error and reports it when the operator is used, because static initialisers must not
+  // throw.
   template <class F>
   BasicFunctionOpBuilder& Guarded(F call) noexcept {
     try {

@@ -1,5 +1,5 @@
-// TensorInfo and InferenceContext: what shape and type inference knows of a node's inputs and
-// outputs, where an extent may be a symbol or unknown, and the data of constant inputs.
+// TensorInfo and InferenceContext: the knowledge of shape and type inference about a node's inputs
+// and outputs. An extent may be a symbol or unknown; constant inputs have their data.
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
@@ -19,7 +19,7 @@ struct TensorInfo {
   SymbolicShape shape;
   Device device;
   Layout layout;
-  const Tensor* constant = nullptr;  // its data where that is known already; not owned
+  const Tensor* constant = nullptr;  // its data if already known; not owned
 
   TensorInfo() = default;
   TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
@@ -28,15 +28,15 @@ struct TensorInfo {
   OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
   OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
   OPKIT_NOINLINE ~TensorInfo() = default;
-  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data,
-  // if it has any.
+  // Returns the dtype, shape, device and layout of a tensor. `as_constant` lets inference read its
+  // data, if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
   std::string ToString() const { return StrCat(*this); }  // the same
 };
 
-// Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
-// may hold what is known of them already, and inputs may be refined from them.
+// The argument of an operator's inference function, which reads the inputs and sets the outputs.
+// Outputs may already have partial information, and the function may refine inputs from it.
 class InferenceContext {
  public:
   InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
@@ -48,7 +48,7 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
-  // Error (kNotFound) where the node does not give it.
+  // Throws kNotFound if the node does not give the attribute.
   template <class T>
   T Arg(std::string_view name) const {
     return args().Get<T>(name);
@@ -56,34 +56,34 @@ class InferenceContext {
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  int InputSize() const { return num_inputs(); }  // as an operator's class says it
+  int InputSize() const { return num_inputs(); }  // OperatorBase's spelling
   int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
     return i >= 0 && i < num_inputs() && !def_.inputs()[detail::Index(i)].empty();
   }
-  // Error (kOutOfRange) for an index the node does not have.
+  // Throws kOutOfRange for an index that the node does not have.
   const TensorInfo& input(int i) const { return inputs_[Check(i, inputs_.size(), "input")]; }
   DType input_dtype(int i) const { return input(i).dtype; }
   const SymbolicShape& input_shape(int i) const { return input(i).shape; }
-  // The data of a constant input; null where it is not known yet.
+  // Returns the data of a constant input; null if not known yet.
   const Tensor* input_constant(int i) const;
-  // True once input_constant was asked for data that is not known yet: what was found may be less
-  // than the data decides, and the data may contradict it.
+  // True once input_constant was called for data that is not known yet. The inferred types may then
+  // be incomplete, and the data may contradict them.
   bool lacks_data() const { return lacks_data_; }
   // Makes input_constant call `find` for inputs whose info has no data, so that data is fetched
-  // only where an operator asks for it. `find` outlives the inference.
+  // only if an operator reads it. `find` must outlive the inference.
   void ReadConstantsFrom(FunctionRef<const Tensor*(int)> find) { find_constant_ = find; }
   const TensorInfo& output(int i) const { return outputs_[Check(i, outputs_.size(), "output")]; }
 
-  // Adds to what is known of a value: an undefined dtype or unknown extent adds nothing. Error
-  // (kTypeMismatch, kInvalidArgument), showing both sides, when the two contradict each other.
+  // Refines the dtype and shape of a value; an undefined dtype or unknown extent adds nothing.
+  // Throws kTypeMismatch or kInvalidArgument, showing both sides, if the two contradict each other.
   void SetOutput(int i, DType dtype, const SymbolicShape& shape);
   void SetInput(int i, DType dtype, const SymbolicShape& shape);
-  // Sets dtype, shape and elements of an output that shapes and attributes alone decide (Shape), so
-  // that the shapes of its consumers can be inferred too.
+  // Sets dtype, shape and elements of an output that depends only on shapes and attributes
+  // (operator Shape). The shapes of its consumers can then be inferred too.
   void SetOutputData(int i, const Tensor& data);
-  // Null where SetOutputData was not called.
+  // Returns null if SetOutputData was not called.
   const Tensor* output_data(int i) const;
 
   std::vector<TensorInfo>& inputs() { return inputs_; }
@@ -96,13 +96,14 @@ class InferenceContext {
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;
-  std::vector<Tensor> output_data_;  // by output, or empty; undefined dtype: not set
+  std::vector<Tensor> output_data_;  // by output, or empty; an undefined dtype means not set
 };
 
 namespace detail {
 
-// Filled in a library: whether the program that has loaded it has an operator, and inference by
-// that. Of a program's own they are empty, or answer no.
+// Hooks that a loaded library fills: the first is true if the program that loaded the library has
+// the operator; the second infers by the program's operator. In a program they are empty or return
+// false.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_host_has_operator{
     "an operator of the program, in a library,", "opkit/op.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(InferenceContext& context)> g_infer_on_host{
@@ -111,18 +112,18 @@ inline bool IsOperatorOfHost(const std::string& op) {
   return g_host_has_operator && g_host_has_operator(op);
 }
 
-// A node's inputs, null where it leaves one out.
+// A node's inputs; null for an input that the node leaves out.
 using InputPointers = std::span<const Tensor* const>;
 
-// The types that were inferred for a node that is run again and again: inference is repeated only
-// when an input's dtype or shape has changed, or when the result came from its data. Each operator
-// has one, which the operator itself, an eager call or a plan fills.
+// The inferred types of a node that runs repeatedly. Infers again only if an input's dtype or shape
+// has changed, or if the result came from an input's data. Each operator has a cache, which the
+// operator itself, an eager call or a plan fills.
 class InferenceCache {
  public:
   struct Output {
     DType dtype = DType::kUndefined;
     bool known = false;
-    Shape shape;  // where known
+    Shape shape;  // valid if `known`
     bool Allows(const Tensor& made) const {
       return (dtype == DType::kUndefined || dtype == made.dtype()) &&
              (!known || shape == made.shape());
@@ -130,7 +131,7 @@ class InferenceCache {
     TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
   };
 
-  // Whether these inputs have the dtypes and shapes recorded.
+  // True if these inputs have the recorded dtypes and shapes.
   static bool Match(const std::vector<Output>& recorded, InputPointers inputs) {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i] &&
@@ -138,26 +139,25 @@ class InferenceCache {
         return false;
     return true;
   }
-  // True when outputs() holds for these inputs.
+  // True if outputs() is valid for these inputs.
   bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
-  // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
+  // Like IsFresh(inputs), for a caller whose inputs are those of the last IsFresh call, unchanged.
   bool fresh() const { return fresh_; }
   const std::vector<Output>& outputs() const { return outputs_; }
-  // Incremented whenever outputs are recomputed; 0 before.
+  // Increases whenever the outputs are recomputed; begins at 0.
   uint64_t version() const { return version_; }
 
-  // Runs `infer` and records the outputs. `before_data` is called before the first read of an
-  // input's elements, which the device may still be computing. Nothing is fresh until Keep is
-  // called.
+  // Runs `infer` and records the outputs. Calls `before_data` before the first read of an input's
+  // elements, because the device may still be computing them. The cache is fresh only after Keep.
   void Infer(const OperatorDef& def, InputPointers inputs,
              FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
-  // The caller accepts the result: it holds until an input changes, or for this run alone where it
-  // came from an input's data.
+  // Accepts the result: it is valid until an input changes, or for this run only if it came from an
+  // input's data.
   void Keep() { fresh_ = !data_read_; }
 
-  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known. Where
-  // the plan lacked an input's data each run infers again, and what contradicts the plan is an
-  // Error (kInvalidArgument).
+  // Takes over the types that a plan has inferred. Does nothing if a dtype or shape is unknown. If
+  // the plan lacked an input's data, each run infers again and throws kInvalidArgument if the
+  // result contradicts the plan.
   void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
            std::span<const TensorInfo> outputs, bool lacks_data);
 
@@ -166,13 +166,13 @@ class InferenceCache {
   uint64_t version_ = 0;
   bool data_read_ = false;
   bool fresh_ = false;
-  std::vector<TensorInfo> planned_;  // what every run must agree with; empty: nothing
+  std::vector<TensorInfo> planned_;  // types that every run must agree with; empty: no restriction
 };
 
-// An operator made something else than was inferred of it.
+// Throws kOperatorFailed for an output whose dtype or shape differs from the inferred one.
 [[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
                                               const Tensor& made, const TensorInfo& inferred);
-// For an output in another layout than the configuration of its operator says.
+// Throws kOperatorFailed for an output whose layout differs from its kernel's configuration.
 [[noreturn]] OPKIT_COLD void ThrowOtherLayout(const OperatorDef& def, std::string_view output,
                                               const Tensor& made, const Layout& promised);
 

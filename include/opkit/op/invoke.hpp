@@ -1,5 +1,5 @@
-// Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
-// the same call with everything but the run done once.
+// Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator
+// makes the same call repeatedly, with all preparation done once.
 #ifndef OPKIT_OP_INVOKE_HPP_
 #define OPKIT_OP_INVOKE_HPP_
 
@@ -11,70 +11,71 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
-  std::optional<Device> device = {};  // default: that of the first input
-  // Backends to try; default: the registry's order. Error (kNotFound) for one that no kernel of the
-  // program has.
+  std::optional<Device> device = {};  // default: the device of the first input
+  // Backends to try; default: the registry's order. kNotFound for a backend of which the program
+  // has no kernel.
   std::string engine = {};
-  int num_outputs = -1;  // needed only where the schema leaves it open
-  // The backends of `engine` and no others: Error (kUnsupported) where none of them takes the call.
+  int num_outputs = -1;  // needed only if the schema leaves it open
+  // Uses only the backends of `engine`; kUnsupported if none of them accepts the call.
   bool require_engine = false;
 };
 
-// An operator ready to be called again and again: schema, kernel and attributes are settled, and
-// while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
-// kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
-// Nothing of the caller's is held between calls. A call returns when the work is done. One thread
-// at a time: a call during another one, of another thread or from the operator's own body, is an
-// Error (kFailedPrecondition). Threads that call at once have one each.
+// An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
+// inference runs again only for new dtypes or shapes of inputs. If the operator has a kernel of a
+// ranked backend, new dtypes or shapes also select a kernel again, which makes another operator.
+// The object keeps no tensors of the caller between calls. A call returns when the work is done.
+// One thread at a time: a call during another call, from another thread or from the operator's own
+// body, throws kFailedPrecondition. Concurrent threads need one object each.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
-//   axpy.Run({x, y}, outputs);                    // into tensors of the caller's: no allocation
+// into the caller's tensors: no allocation
 class ResolvedOperator {
  public:
-  // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
+  // Throws the errors of CreateOperator; kInvalidArgument if the number of outputs is open.
   ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
                    const InvokeOptions& options = {});
-  // `present[i]` 0 leaves optional input i out.
+  // Leaves optional input i out if present[i] is 0.
   OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<int>& present,
                                      Arguments args, const InvokeOptions& options);
 
-  // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
-  // that inference refuses; kFailedPrecondition during another call; those that the operator
-  // throws.
+  // Runs on `inputs` and returns new outputs. Throws kInvalidArgument for a wrong count or for
+  // shapes that inference refuses; kFailedPrecondition during another call; and the errors of the
+  // operator.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs);
   std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
     return (*this)(std::span(inputs.begin(), inputs.size()));
   }
-  // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
-  // but for contents that the operator had begun to write.
+  // Runs into `outputs` and reuses their memory if it fits. After an Error the outputs are
+  // unchanged, except for contents that the operator had begun to write.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
     RunBy(inputs, outputs, false);
   }
-  // As Run, but for the end of the work, which the caller waits for on its stream and keeps all
-  // tensors until then: on an asynchronous device it is only issued.
+  // Like Run, but returns before the work ends: an asynchronous device is only issued the work. The
+  // caller waits for the end on its stream and keeps all tensors until then.
   void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
     RunBy(inputs, outputs, true);
   }
 
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
 
-  // The operator in use; later calls run it. Where kernels are selected, a call with new dtypes or
-  // shapes replaces it, and with it its observers.
+  // Returns the current operator, which later calls also run. If kernels are selected, a call with
+  // new dtypes or shapes replaces the operator and its observers.
   OperatorBase& op();
 
  private:
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
-  // Holds the handle for one call. A handle that is moved from or to is in no call.
+  // Marks that a call runs. Moving a ResolvedOperator does not copy the mark.
   class InCall {
    public:
     InCall() = default;
     InCall(InCall&&) noexcept {}
     InCall& operator=(InCall&&) noexcept { return *this; }
     bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
-    // Release: the next call sees what this one has left.
+    // Release: the next call sees the results of this call.
     void End() { taken_.store(false, std::memory_order_release); }
 
    private:
@@ -89,26 +90,27 @@ class ResolvedOperator {
 
 namespace detail {
 
-// 1 for each input, 0 where an optional one is left out.
+// Returns 1 for each present input, 0 for an optional input that is left out.
 std::vector<int> PresentInputs(std::span<const Tensor> inputs);
 
 }  // namespace detail
 
-// Calls operator `op` once, with the default order of kernels on the device of the first input. A
-// default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
+// Calls operator `op` once, by default with the registry's order of kernels on the device of the
+// first input. A default-constructed Tensor leaves an optional input out. Throws the errors of
+// CreateOperator and of Run.
 //
 //   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
 OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
                                              const std::vector<Tensor>& inputs, Arguments args = {},
                                              InvokeOptions options = {});
 
-// The outputs of a call that goes on.
+// The future outputs of a call of InvokeAsync.
 class PendingOutputs {
  public:
-  // Completes with the call, or fails with its Error.
+  // Returns the event of the call, which fails with the call's Error.
   const Event& event() const;
-  // Waits, and returns them; meanwhile the thread runs other work of the pool. Errors: those of
-  // Invoke; kFailedPrecondition for a second Get.
+  // Waits for the outputs and returns them; the waiting thread runs other work of the pool. Throws
+  // the errors of Invoke; kFailedPrecondition for a second Get.
   std::vector<Tensor> Get();
 
  private:
@@ -121,9 +123,9 @@ class PendingOutputs {
   IntrusivePtr<RefCounted> state_;  // a State
 };
 
-// Invoke on a thread of ThreadPool::Current(), under the invocation that is current here: a custom
-// operator's sub-operators run beside its own code. In a pool of one thread the call runs at once.
-// Errors, of this call: as CreateOperator.
+// Runs Invoke on a thread of ThreadPool::Current(), under the caller's current invocation: a custom
+// operator's sub-operators run in parallel to its own code. In a pool of one thread the call runs
+// before InvokeAsync returns. Throws the errors of CreateOperator; errors of the run come from Get.
 //
 //   PendingOutputs sum = InvokeAsync("Add", {x, y});
 //   …

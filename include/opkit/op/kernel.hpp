@@ -1,5 +1,5 @@
 // Kernel: one implementation of an operator for a device type and a backend. For a KernelQuery it
-// proposes configurations, of which selection picks one before memory is planned.
+// proposes configurations; selection picks one of them before memory is planned.
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
@@ -14,19 +14,19 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
+// A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
   const OperatorDef& def;
   std::span<const TensorInfo> inputs;
   std::span<const TensorInfo> outputs;
 };
 
-// One way in which a kernel can run a node.
+// A configuration in which a kernel can run a node.
 struct KernelConfig {
-  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one for each value
+  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one layout for each value
   std::vector<Layout> output_layouts;
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
-  int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
+  int64_t scratch_bytes = 0;                 // bytes for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
 
   Layout input_layout(size_t i) const {
@@ -35,7 +35,7 @@ struct KernelConfig {
   Layout output_layout(size_t o) const {
     return o < output_layouts.size() ? output_layouts[o] : Layout();
   }
-  // All of its layouts are the standard one.
+  // True if all layouts are the standard layout.
   bool is_standard() const {
     for (const auto* layouts : {&input_layouts, &output_layouts})
       for (const Layout& layout : *layouts)
@@ -44,8 +44,8 @@ struct KernelConfig {
   }
 };
 
-// Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
-// configuration that was chosen as a third argument: const KernelConfig*, null where none was.
+// Makes an operator for a node: a function (const OperatorDef&, Workspace*), which may also take
+// the chosen configuration as a third argument: const KernelConfig*, null if none was chosen.
 class OperatorCreator {
  public:
   using Pointer = std::unique_ptr<OperatorBase>;
@@ -74,27 +74,28 @@ class OperatorCreator {
  private:
   mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
 };
-// The configurations for a node, best first. None, or an UnsupportedOperatorFeature that says why,
-// where the kernel cannot run it.
+// Returns the configurations for a node, best first. Returns none, or throws
+// UnsupportedOperatorFeature with the reason, if the kernel cannot run the node.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
-// A node with the configuration that was selected for it, and the node that alone reads its output
-// 0, with its own.
+// A node with its selected configuration, and the next node with its own: the only reader of the
+// node's output 0.
 struct FusionQuery {
   KernelQuery node;
   const KernelConfig& config;
   KernelQuery next;
   const KernelConfig& next_config;
-  size_t read;  // the input of `next` that the node makes
+  size_t read;  // index of the input of `next` that is the node's output 0
 };
-// The two as one: a node of the outputs of `next` that reads inputs of both, for a kernel of the
-// same backend, and the configuration that this runs it in. Nothing is selected anew, so layouts
-// are those that were selected for the two.
+// The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
+// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
+// layouts that were selected for the two nodes.
 struct FusedNode {
   OperatorDef def;
   KernelConfig config;
 };
-// How a kernel takes the next node in; nullopt where it cannot. Plans ask again with the result.
+// Fuses a kernel's node with the next node; returns nullopt if it cannot. Plans call it again with
+// the result, to fuse more nodes.
 using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
 
 namespace detail {
@@ -103,12 +104,13 @@ using MakeTyped = std::unique_ptr<OperatorBase> (*)(const TypedKernel& kernel,
                                                     const OperatorDef& def, Workspace* ws);
 }  // namespace detail
 
-// Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
-// equal ones from two places are an error at first lookup.
+// Decides between two kernels of the same operator, device and backend: the higher priority wins.
+// Two equal priorities from two places are an error at first lookup.
 enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
 
 inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
 
+// An implementation of an operator, as a registration describes it.
 struct Kernel {
   std::string op;
   DeviceType device = DeviceType::kCPU;
@@ -116,25 +118,26 @@ struct Kernel {
   RegistrationPriority priority = RegistrationPriority::kDefault;
   const char* file = "";
   int line = 0;
-  std::string origin;  // the library it came from; empty for the program itself
-  detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
-  OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
-  // In place of `create` for a typed operator: its record, and what makes an operator of it. The
-  // second is null for CPUContext, for which CreateOperator knows it.
+  std::string origin;  // the library of the kernel; empty for the program itself
+  detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the library loaded
+  OperatorCreator create;  // UnsupportedOperatorFeature: the next kernel is tried
+  // Used instead of `create` for a typed operator: its record, and the function that makes the
+  // operator from it. The function is null for CPUContext: CreateOperator knows that one.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
-  bool leaves_state = false;  // a function operator's forward, for its node's backward
-  // Empty: one configuration, standard layouts, in place as the schema says.
+  bool leaves_state = false;  // forward leaves its state for the backward node
+  // Empty: one configuration with standard layouts and the schema's in-place pairs.
   mutable KernelProposer propose;
-  // Whether a configuration may have other layouts than the standard one.
+  // True if a configuration may have other layouts than the standard one.
   bool proposes_layouts = false;
-  // Empty: its nodes run one by one.
+  // Empty: the kernel's nodes are never fused.
   mutable KernelFuser fuse;
 
   std::string Place() const { return StrCat(file, ":", line); }
 };
 
-// Thrown by an operator's constructor that cannot run this node; another kernel then gets it.
+// The exception of an operator's constructor that cannot run this node; the next kernel is then
+// tried.
 class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
  public:
   explicit UnsupportedOperatorFeature(std::string what)

@@ -1,6 +1,6 @@
-// KernelCandidates: the kernels of a node in the order of preference with the configurations that
-// they propose, and why others propose none. Selection picks one, memory is planned with it, and
-// CreateOperator makes it.
+// KernelCandidates: lists the kernels of a node in the order of preference, with the configurations
+// that they propose or the reason why they propose none. Selection picks a candidate, memory is
+// planned with it, and CreateOperator makes its operator.
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
@@ -8,22 +8,23 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A configuration that a kernel proposes for a node, or why it has none.
+// A configuration that a kernel proposes for a node, or the reason why the kernel has none.
 struct KernelCandidate {
-  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
+  const Kernel* kernel = nullptr;  // null: a preferred backend without a kernel in the program
   KernelConfig config;
-  std::string dropped;  // why it cannot be chosen; empty: it can be
-  std::string backend;  // whose it is
-  int number = 0;       // of the configuration among those that the kernel proposes
+  std::string dropped;  // why it cannot be chosen; empty if it can be
+  std::string backend;  // the kernel's backend
+  int number = 0;       // index of the configuration in the kernel's proposals
 };
 
-// The candidates for a node, best first: the kernels of the backends that the node, the operator's
-// or the program's preference ask for, then the others by the rank of their backends, each with
-// every configuration that it proposes. A kernel without any is listed once, with the reason, and
-// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
-// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
-// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
-// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
+// Returns the candidates for a node, best first: the kernels of the backends that the node, or a
+// preference of the operator or program, requests; then the others by the rank of their backends;
+// each with every configuration that it proposes. A kernel without a configuration is listed once,
+// with the reason, and so is a preferred backend without kernels. Drops configurations with layouts
+// that no conversion supports (core/layout_registry.hpp). A constructor may still refuse the node
+// by UnsupportedOperatorFeature; take the next candidate then. Throws kNotFound like
+// CreateOperator; the errors of a proposer; kInvalidArgument for a configuration that does not fit
+// the node.
 //
 //   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
 //     if (candidate.dropped.empty())
@@ -34,30 +35,32 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
 
 namespace detail {
 // Lets CreateOperator, Invoke and ResolvedOperator select among kernels that propose configurations
-// or have a rank. What registers such a kernel, or a rank, calls it.
+// or have a rank. Every registration of such a kernel, or of a rank, calls it.
 OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
-// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
-// standard layout, and nothing converts. Empty: it can, or that is not known yet.
+// Returns why the kernel cannot run the node with the workspace's tensors: all its configurations
+// have other layouts than the standard one, and nothing converts. Empty if it can, or if this is
+// not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
-// Why a layout of the configuration cannot be converted to; empty where all can.
+// Returns why no conversion supports a layout of the configuration; empty if all are supported.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
 }  // namespace detail
 
+// The options of CreateSelected.
 struct SelectOptions {
   int net_position = -1;
-  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
-  // the configuration that it proposed for them.
+  // True if the operator must also accept other shapes: the kernel is selected for the given types,
+  // but made without the configuration that it proposed for them.
   bool any_shapes = false;
-  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
-  // other layouts than the standard one are passed over.
+  // True if the caller converts inputs and outputs to the layouts of the configuration. If false,
+  // skips configurations with other layouts than the standard one.
   bool converts = false;
 };
 
-// The operator of the first candidate that takes the node, which is stored in `chosen` where that
-// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
-// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
-// none takes it.
+// Makes the operator of the first candidate that accepts the node. Stores the candidate in
+// `chosen`, and in `passed_over` the better candidates with the reasons against them, a line each;
+// both may be null. Throws the errors of KernelCandidates and CreateOperator; kUnsupported with
+// each candidate's reason if none accepts the node.
 OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs, const SelectOptions& options = {},

@@ -1,5 +1,6 @@
-// Observers: watch operators and nets from outside. What is attached is started before and stopped
-// after every run, on every path. Without observers a run pays one predictable branch.
+// Observers: watch operators and nets from outside. An attached observer is started before and
+// stopped after every run, also after a failed run. Without observers a run pays one predictable
+// branch.
 #ifndef OPKIT_OP_OBSERVER_HPP_
 #define OPKIT_OP_OBSERVER_HPP_
 
@@ -13,13 +14,13 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 class ObserverList;
-// An observer of whatever class.
+// The base of all observers, whatever class they watch.
 class AnyObserver {
  public:
   explicit AnyObserver(void* subject) : subject_(subject) {}
   virtual ~AnyObserver() = default;
   virtual void Start() {}
-  // Also called when the run failed; `succeeded` tells.
+  // Runs at the end of every run; `succeeded` is false if the run failed.
   virtual void Stop(bool succeeded) { static_cast<void>(succeeded); }
 
  protected:
@@ -27,7 +28,7 @@ class AnyObserver {
   friend ObserverList;
 };
 
-// The observers of one subject, which it owns. One class for all subjects.
+// The observers of one subject, owned by this list. One class serves all types of subjects.
 class ObserverList {
  public:
   ObserverList() = default;
@@ -35,7 +36,7 @@ class ObserverList {
   ~ObserverList();
 
   void Attach(AnyObserver* observer);
-  // The caller's again; false when it is not attached.
+  // Gives ownership back to the caller; returns false if the observer is not attached.
   bool Detach(const AnyObserver* observer);
   void Take(ObserverList& other, void* subject);
   bool empty() const { return !items_; }
@@ -49,12 +50,12 @@ class ObserverList {
   template <class F>
   void ForEach(F call);
 
-  Items* items_ = nullptr;  // made with the first
+  Items* items_ = nullptr;  // made with the first observer
 };
 
 }  // namespace detail
 
-// Watches one T (an operator or a net). An exception of Start or Stop is kept as
+// Watches one T (an operator or a net). An exception of Start or Stop is kept in
 // `Observable::last_observer_error` and never reaches the caller of Run.
 template <class T>
 class ObserverBase : public detail::AnyObserver {
@@ -70,23 +71,22 @@ class Observable {
   Observable() = default;
   Observable(Observable&&) = delete;
 
-  // Takes ownership; the pointer returned is the handle to detach it by.
+  // Takes ownership; DetachObserver takes the returned pointer.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
     observers_.Attach(observer.get());
     return observer.release();
   }
-  // Gives it back; null when it is not attached.
+  // Returns the observer to the caller; null if it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
     return std::unique_ptr<ObserverBase<T>>(
         observers_.Detach(observer) ? const_cast<ObserverBase<T>*>(observer) : nullptr);
   }
-  // Takes the observers of `other`, which watch this subject from now on, behind those that are
-  // here.
+  // Moves the observers of `other` behind those of this subject, which they watch from now on.
   void TakeObservers(Observable& other) {
     observers_.Take(other.observers_, static_cast<T*>(this));
   }
   size_t NumObservers() const { return observers_.size(); }
-  // The last exception of an observer; empty when there was none.
+  // Returns the text of the last exception of an observer; empty if there was none.
   std::string last_observer_error() const { return observers_.error(); }
 
   void StartAllObservers() {

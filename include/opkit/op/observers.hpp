@@ -1,5 +1,6 @@
-// Ready observers: how often an operator or a net runs, how long it takes, and what an operator
-// wrote (shapes, NaN, infinity). Attached in one line, owned by what they watch.
+// Ready-made observers: they record how often an operator or a net runs, how long it takes, and the
+// shapes, NaNs and infinities of an operator's outputs. Observe attaches an observer; the operator
+// or net owns it.
 #ifndef OPKIT_OP_OBSERVERS_HPP_
 #define OPKIT_OP_OBSERVERS_HPP_
 
@@ -8,8 +9,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Attaches an observer to an operator or a net, which owns it; the pointer reads it and detaches
-// it.
+// Attaches an observer to an operator or a net, which owns it. The returned pointer serves to read
+// and to detach the observer.
 //
 //   auto* time = Observe<TimeObserver>(*op);
 //   auto* numbers = Observe<NumericObserver>(*op);
@@ -39,9 +40,9 @@ class RunCountObserver : public ObserverBase<T> {
   int64_t succeeded_ = 0, failed_ = 0;
 };
 
-// Wall-clock milliseconds from Start to Stop, failed runs included. An operator's device is drained
-// at both ends, so that its own work is measured and nothing else: an observed RunAsync waits. (The
-// asynchronous part of a CPU operator is not waited for.)
+// Measures wall-clock milliseconds from Start to Stop, failed runs included. Waits for the
+// operator's device at both ends, to measure only the operator's own work: an observed RunAsync
+// waits. (Does not wait for the asynchronous part of a CPU operator.)
 template <class T>
 class TimeObserver : public ObserverBase<T> {
  public:
@@ -78,23 +79,23 @@ struct OutputNumerics {
   std::string name;
   DType dtype = DType::kUndefined;
   Shape shape{0};
-  bool checked = false;  // a floating-point tensor that the host could read
+  bool checked = false;  // true for a floating-point tensor that the host can read
   int64_t nans = 0;
   int64_t infinities = 0;
   int64_t first_bad = -1;  // row-major index of the first NaN or infinity
 };
 
-// Looks at every tensor that a run wrote. Reads all elements on the host: for finding faults, not
-// for production. A run that failed, or is still writing, is not looked at.
+// Counts NaNs and infinities in every output of a run. Reads all elements on the host: for finding
+// faults, not for production. Skips a run that failed or is still writing.
 class NumericObserver final : public ObserverBase<OperatorBase> {
  public:
   using ObserverBase<OperatorBase>::ObserverBase;
   OPKIT_INLINE void Stop(bool succeeded) override;
 
-  // The outputs of the last run; empty when it failed.
+  // Returns the outputs of the last run; empty if it failed.
   const std::vector<OutputNumerics>& outputs() const { return outputs_; }
   int64_t bad_runs() const { return bad_runs_; }
-  // "Log (X) -> (Y)\n  output 'Y' float32[2, 3]: 1 NaN, 2 infinite, first at element 4"
+  // Returns "Log (X) -> (Y)\n  output 'Y' float32[2, 3]: 1 NaN, 2 infinite, first at element 4".
   std::string Report() const;
 
  private:

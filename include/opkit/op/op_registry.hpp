@@ -8,14 +8,14 @@
 #include "opkit/op/kernel.hpp"
 #include "opkit/op/schema.hpp"
 
-// Defined in an image (a program or shared object) of which a unit includes plugin/author.hpp.
+// Defined in an image (a program or shared object) if one of its units includes plugin/author.hpp.
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A library that is loaded at run time has registries of its own, whatever symbols the program
-// exports; shared objects that a program is linked with share the program's.
+// True in a library that is loaded at run time: it has its own registries, whatever symbols the
+// program exports. Shared objects that a program is linked with share the program's registries.
 OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 
 }  // namespace detail
@@ -23,7 +23,7 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
 using EnginePref = BackendPreference;                // Caffe2's spelling
 
-// A provider of kernels, as the program and this machine have it.
+// A provider of kernels: its facts in this program and on this machine.
 struct BackendInfo {
   std::string name;
   int rank = 0;
@@ -37,107 +37,113 @@ class OpRegistry {
   OpRegistry();
   ~OpRegistry();
 
-  // Inline, and a static inside: the dynamic linker makes it one in the program and the shared
-  // objects that it is linked with.
+  // Inline, with a static variable inside: the dynamic linker makes this one object for the program
+  // and the shared objects that it is linked with.
   OPKIT_EXPORT static OpRegistry& OfProgram() {
     static auto* registry = new OpRegistry;  // operators may outlive every static object
     return *registry;
   }
   OPKIT_IMAGE_LOCAL static OpRegistry& Global();
 
-  // A schema to fill in. The same name from the same place (a header seen by two translation units)
-  // is the same schema, and so are two that were derived from the same typed signature: the second
-  // filling goes nowhere.
+  // Adds a schema and returns it to be filled in. A schema of the same name and place (a header in
+  // two translation units) is the same schema. So are two schemas from the same typed signature.
+  // Settings of the second schema have no effect.
   OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {});
-  // Adds a schema that is filled in already, and kept by `owner`.
+  // Adds a schema that is filled in already; `owner` keeps it alive.
   void AddSchema(detail::IntrusivePtr<detail::RefCounted> owner, OpSchema& schema);
-  // The same kernel from the same place is the same kernel.
+  // Adds a kernel; ignores a second one from the same place.
   void AddKernel(Kernel kernel);
 
-  // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
-  // the code that keeps the registration reports it at lookup.
+  // Adds another mistake in an operator's registrations (a second gradient) to Problems. The code
+  // that stores the registration reports it at lookup.
   void AddProblem(const std::string& op, std::string text);
-  // Something was registered for an operator by its name, a gradient say, whose own registration
-  // may come later. Problems lists `what` where it never does. The second takes that back.
+  // Records that something, such as a gradient, was registered for an operator by name before the
+  // operator itself. Problems lists `what` if the operator is never registered. ForgetExpected
+  // removes the record.
   void ExpectOperator(const std::string& op, std::string what);
   void ForgetExpected(const std::string& op);
 
-  // Null when there is none.
+  // Returns null if there is none.
   const OpSchema* FindSchema(std::string_view op) const;
-  // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for an
-  // operator that was registered twice; kFailedPrecondition where the program mixes header-only
-  // with compiled units.
+  // Returns the schema. Throws kNotFound, with the nearest name, for an operator without a schema;
+  // kAlreadyExists for an operator that was registered twice; kFailedPrecondition if the program
+  // mixes header-only with compiled units.
   const OpSchema& GetSchema(std::string_view op) const;
-  // All kernels of an operator, or those for a device type, in the order of registration.
+  // Returns all kernels of an operator, or its kernels for a device type, in the order of
+  // registration.
   std::vector<const Kernel*> KernelsOf(std::string_view op) const;
   std::vector<const Kernel*> FindKernels(std::string_view op, DeviceType device) const;
-  // Sorted names of all operators that have a schema or a kernel.
+  // Returns the sorted names of all operators that have a schema or a kernel.
   std::vector<std::string> Operators() const;
-  // Everything wrong with the registrations of this program; empty when nothing is.
+  // Returns all mistakes in the registrations of this program.
   std::vector<std::string> Problems() const;
-  // Makes a backend come first for an operator, behind those that the node and the program ask for.
+  // Puts a backend first for an operator, behind the backends that the node and the program
+  // request.
   void AddOverride(const std::string& op, const std::string& backend, const std::string& origin);
-  // Forgets everything that came from a library.
+  // Removes everything that came from a library.
   void RemoveOrigin(const std::string& origin);
-  // For tests: forgets the operator's schema, kernels and problems.
+  // Removes the operator's schema, kernels and problems; for tests.
   void Remove(std::string_view op);
 
-  // Says, with the nearest name, that no kernel of the program has this backend; empty where one
-  // has.
+  // Returns a sentence, with the nearest name, if no kernel of the program has this backend; empty
+  // if one has.
   std::string WhyNoBackend(std::string_view backend) const;
-  // Throws that as an Error (kNotFound).
+  // Throws kNotFound with that sentence, unless it is empty.
   void CheckBackend(std::string_view backend) const;
-  // How selection orders the backends that no node or preference asks for: higher first.
-  // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
-  // counts. What a library says, as `origin`, is true of its own kernels alone.
+  // Sets the rank by which selection orders the backends that no node or preference requests,
+  // highest first. "reference" has rank 0; an unranked backend comes last. The higher of two ranks
+  // counts. A rank from library `origin` applies only to that library's kernels.
   void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
   int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
-  // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
-  // first node that one of its kernels might run. Those of an absent backend are dropped with that
-  // reason. What a library says, as `origin`, is true of its own kernels alone.
+  // Sets the function that returns why a backend cannot run on this machine; empty if it can. The
+  // function runs once, at the first node that a kernel of the backend might run. Kernels of an
+  // unavailable backend are dropped with the reason. A function from library `origin` applies only
+  // to that library's kernels.
   void SetBackendAvailability(std::string_view backend, UniqueFunction<std::string()> why_not,
                               const std::string& origin = {});
   std::string WhyUnavailable(const Kernel& kernel) const;
-  // Whether that was said of this program's own kernels of the backend.
+  // True if SetBackendAvailability was called for this program's own kernels of the backend.
   bool HasAvailability(std::string_view backend) const;
-  // The backends that have kernels in this program, by name.
+  // Returns the backends that have kernels in this program.
   std::vector<BackendInfo> Backends() const;
 
-  // Sets the backends tried for every operator of a device, or for one operator before those. A
-  // backend without a kernel is passed over; an empty list clears. Errors: kNotFound for an
-  // operator that is not registered, or a device without kernels. CheckPreference only throws what
-  // SetPreference would.
+  // Sets the backends to try for every operator of a device, or for one operator before those. A
+  // backend without a kernel is skipped; an empty list clears the setting. Throws kNotFound for an
+  // operator that is not registered, or for a device without kernels. CheckPreference only throws
+  // the errors of SetPreference.
   void SetPreference(DeviceType device, BackendPreference backends);
   void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
   void CheckPreference(DeviceType device, const BackendPreference& backends) const;
   void CheckPreference(const std::string& op, DeviceType device) const;
-  // Preferred backends of an operator, its own first. In a PreferenceScope: those of its time.
+  // Returns the preferred backends of an operator, its own first. Inside a PreferenceScope, returns
+  // the preferences that the scope holds.
   BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
-  // All preferences that hold on this thread now, behind `first`, which are tried for every
-  // operator. A plan keeps them, so that shapes that it meets later run on the same backends.
+  // Returns a copy of all current preferences of this thread, with `first` in front for every
+  // operator. A plan keeps the copy, so that shapes that it meets later run on the same backends.
   detail::IntrusivePtr<detail::RefCounted> KeepPreferences(const BackendPreference& first) const;
 
  private:
   struct State;
-  State* const state_;  // its own
+  State* const state_;  // owned
 };
 
 namespace detail {
 
-// Held by what uses schemas and kernels for longer than a lookup, and while a function of a library
-// runs: no library is unloaded meanwhile. Nests; costs two uncontended locks where it does not.
+// Prevents the unloading of libraries. Hold it to use schemas and kernels for longer than a lookup,
+// and while a library's function runs. Nests; the outermost one costs two uncontended locks.
 class OPKIT_IMAGE_LOCAL RegistryUse {
  public:
   RegistryUse();
   RegistryUse(const RegistryUse&) = delete;
   RegistryUse& operator=(const RegistryUse&) = delete;
   ~RegistryUse();
-  // Whether this thread holds one.
+  // True if this thread holds a RegistryUse.
   static bool IsInThisThread();
 };
-// Held while registrations are removed: begins when nobody uses the registry, and until it ends
-// other threads wait before they do. One at a time, and not in a thread that uses it.
+// Exclusive lock for removing registrations. Waits for all RegistryUse scopes of other threads; new
+// ones block until it is destroyed. Only one exists at a time; its thread must not hold a
+// RegistryUse.
 class OPKIT_IMAGE_LOCAL RegistryRemoval {
  public:
   RegistryRemoval();
@@ -146,8 +152,8 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
   ~RegistryRemoval();
 };
 
-// Has PreferenceOf answer on this thread with preferences that KeepPreferences has kept. Nests; the
-// innermost counts.
+// Makes PreferenceOf on this thread return preferences that KeepPreferences has copied. Nests; the
+// innermost scope counts.
 class OPKIT_IMAGE_LOCAL PreferenceScope {
  public:
   explicit PreferenceScope(const RefCounted& preferences);
@@ -161,9 +167,9 @@ class OPKIT_IMAGE_LOCAL PreferenceScope {
 
 }  // namespace detail
 
-// Everything wrong with the registrations of this program (duplicates with both places, kernels
-// without a schema, schemas without a kernel, gradients without an operator), one sentence each;
-// empty when nothing is. A good first line of a test.
+// Returns all mistakes in the registrations of this program, one sentence each: duplicates with
+// both places, kernels without a schema, schemas without a kernel, gradients without an operator. A
+// good first line of a test.
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
   return OpRegistry::Global().Problems();
 }
@@ -178,8 +184,8 @@ inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
 inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
   OpRegistry::Global().SetPreference(op, device, std::move(engines));
 }
-// From maps: from device types to backends, or to operators and their backends. Nothing is changed
-// when one entry is wrong.
+// Sets preferences from maps: device types to backends, or device types to operators and their
+// backends. Changes nothing if one entry is wrong.
 template <class EnginesByDevice>
 void SetGlobalEnginePref(const EnginesByDevice& pref) {
   for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);

@@ -1,5 +1,5 @@
-// Operator<Context>: the class that op authors derive from. It owns the device context, and its Run
-// (to completion) and RunAsync (issued, completing through the event) call RunOnDevice.
+// Operator<Context>: the class that operators' authors derive from. It owns the device context. Its
+// Run (to completion) and RunAsync (issues the work, which completes the event) call RunOnDevice.
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
@@ -26,10 +26,11 @@ class Operator : public OperatorBase {
  public:
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : OperatorBase(def, ws, config), context_(def.device()) {
-    context_.SwitchToDevice(0);  // constructors of derived classes run on it
+    context_.SwitchToDevice(0);  // for the constructors of derived classes
   }
 
-  // The operator's work, on the context's device and stream. False or an exception is a failure.
+  // Does the operator's work on the context's device and stream. False or an exception is a
+  // failure.
   bool RunOnDevice() override = 0;
 
   bool Run(int stream_id = 0) final {
@@ -76,7 +77,7 @@ class Operator : public OperatorBase {
     try {
       context_.FinishDeviceComputation();
     } catch (...) {
-      // The work that failed came before, and belongs to the next event that is recorded here.
+      // The failed work was issued earlier; its failure belongs to the next event recorded here.
       if constexpr (HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
@@ -98,7 +99,8 @@ class Operator : public OperatorBase {
   }
 
  private:
-  // Where `by_event`, the event is this run's, and fails with it.
+  // Runs `body` with the run's invocation, observers and stream. With `by_event` the event belongs
+  // to this run and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
     const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
@@ -130,7 +132,7 @@ class Operator : public OperatorBase {
     } catch (...) {
       const bool in_flight = by_event && event().Query() == EventStatus::kScheduled;
       if (by_event && !in_flight) PrepareEvent();
-      // Nothing was issued yet; the event of a run in flight stays that run's.
+      // Nothing was issued yet. An event of an earlier run in flight stays as it is.
       RethrowWithContext(by_event && !in_flight);
     }
   }
@@ -149,7 +151,8 @@ class Operator : public OperatorBase {
       RunOnDeviceOrFail();
     }
   }
-  // Runs with the event, if any, in the state that the device's kind of completion asks for.
+  // Issues the work and sets the event, if any, to the state that fits the device: SCHEDULED for
+  // work that continues, finished otherwise.
   void Issue() {
     if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
@@ -158,7 +161,7 @@ class Operator : public OperatorBase {
       } else if (!IsEventDisabled()) {
         RecordEvent();
       } else if constexpr (HostContext<Context>) {
-        RefCountedList kept;  // until the stream has come past this run
+        RefCountedList kept;  // kept until the stream has finished this run
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
       } else if constexpr (RetainingContext<Context>) {
@@ -174,24 +177,25 @@ class Operator : public OperatorBase {
     }
   }
   OPKIT_COLD void IssueAsyncPart() {
-    static_cast<void>(event());  // throws where it is disabled: nothing else would tell the end
+    static_cast<void>(event());  // throws if disabled: no thread could wait for the run
     RecordEvent();  // before the body: the operator may finish the event from another thread
     RunOnDeviceOrFail();
     RetainUntilFinished();
   }
-  // In a catch block.
+  // Rethrows the exception in flight with this operator as context; for use in a catch block.
   [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
     if constexpr (Context::kAsynchronous) RetainUntilDrained();
     RethrowWithContext(complete_event);
   }
-  // After a failure some work may be in flight: its memory stays until the stream has come past it.
+  // Keeps the tensors' memory until the stream has finished work that may be in flight after a
+  // failure.
   void RetainUntilDrained() noexcept {
     SetStrayWork();
     try {
       Event drained(device());
       TouchedStorages(drained.state()->retained);
       context_.Record(drained);
-    } catch (...) {  // nothing was issued if the device takes no work at all
+    } catch (...) {  // if the device accepts no work at all, nothing was issued
     }
   }
 
@@ -201,9 +205,9 @@ class Operator : public OperatorBase {
 
 }  // namespace opkit
 
-// In a class template derived from Operator<Context>: names of the base, usable without `this->`
-// and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
-// Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
+// Makes names of the base usable without `this->` and without `template` in a class template
+// derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
+// Input(0); x.data<float>()`): in a chain or behind `auto` C++ needs `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
   using ::opkit::OperatorBase::DenseInput;                                                         \
   using ::opkit::OperatorBase::FinishWork;                                                         \
@@ -280,7 +284,7 @@ class Operator : public OperatorBase {
   OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
   using ::opkit::Operator<Context>::context_
 
-// Names for the indices of inputs and outputs: INPUT_TAGS(X, SCALE); … Input(SCALE).
+// Names the indices of inputs and outputs: INPUT_TAGS(X, SCALE); … Input(SCALE).
 #define OPKIT_INPUT_TAGS(first, ...) enum InputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
 #define OPKIT_OUTPUT_TAGS(first, ...) enum OutputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
 

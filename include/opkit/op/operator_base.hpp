@@ -1,5 +1,5 @@
-// OperatorBase: an operator bound to the blobs of a workspace, whatever device it runs on. Gives
-// access to arguments, inputs and outputs and the completion event, and adds context to errors.
+// OperatorBase: an operator bound to the blobs of a workspace, on any device. Gives access to
+// arguments, inputs, outputs and the completion event, and adds context to errors.
 #ifndef OPKIT_OP_OPERATOR_BASE_HPP_
 #define OPKIT_OP_OPERATOR_BASE_HPP_
 
@@ -15,18 +15,19 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tensors of the run in progress beside those of the blobs: for outputs whose present tensor is
-// also an input, which the run still reads, and dense copies of inputs that have strides.
+// Tensors of the current run that are not in blobs: new tensors for outputs whose present tensor is
+// also an input that the run still reads, and dense copies of strided inputs.
 class PendingTensors {
  public:
   bool empty() const { return !items_; }
-  // The tensor that replaces the output's; null when none does. The tensors stay at their
-  // addresses.
+  // Returns the tensor that replaces the output's tensor; null if there is none. The address stays
+  // valid until Publish or Clear.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
-  // The copy of an input, made by `make` in the first call under the current invocation.
+  // Returns the dense copy of an input. The first call under the current invocation makes it by
+  // `make`.
   const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
-  // Moves the outputs to their blobs, and lets go of the copies.
+  // Moves the outputs to their blobs and releases the copies.
   void Publish();
   void Clear() {
     if (items_) [[unlikely]]
@@ -37,11 +38,11 @@ class PendingTensors {
  private:
   struct Items;
   Items& items();
-  IntrusivePtr<RefCounted> items_;  // Items, made with the first
+  IntrusivePtr<RefCounted> items_;  // Items, made with the first tensor
 };
 
-// The memory that a plan sets aside for the operator, or memory of its own that grows to the
-// largest request.
+// The scratch memory of an operator: memory that a plan reserves, or its own memory, which grows to
+// the largest request.
 class ScratchMemory {
  public:
   void Plan(void* bytes, int64_t size, Storage owner);
@@ -59,8 +60,8 @@ class ScratchMemory {
   Storage own_;
 };
 
-// What a run of an operator has worked on, which its schema tells, and whose kernel it is: schemas
-// and kernels are none of this header's.
+// Schema and backend of a run, for the profiler. Pointers, so that this header needs neither class.
+// `tell` computes the work of a run.
 struct WorkOfRun {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
@@ -80,33 +81,33 @@ class OperatorIdentity final : public FailureContext {
   WorkOfRun work;
 };
 
-// Adds to an error which value it is about, which operator failed, and what its inputs were; null
-// for a value that is no tensor, or that the node leaves out.
+// Adds to an error: the value that it is about, the operator that failed, and the operator's
+// inputs. A pointer is null for a value that is no tensor or that the node leaves out.
 OPKIT_COLD void AddOperatorContext(Error& error, const OperatorIdentity& identity,
                                    const std::vector<const Tensor*>& inputs,
                                    const std::vector<const Tensor*>& outputs);
-// Called in a catch block: throws the exception in flight as an Error to which `add` has added. An
-// Error keeps its type and identity; any other exception becomes the Error's cause.
+// Throws the exception in flight as an Error, after `add` has added context; for use in a catch
+// block. An Error keeps its type and identity; any other exception becomes the Error's cause.
 [[noreturn]] OPKIT_COLD void RethrowDescribed(FunctionRef<void(Error&)> add);
-// Error (kInvalidArgument) where an input's memory is not that of `memory_device`.
+// Throws kInvalidArgument if an input's memory is not that of `memory_device`.
 OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor& input,
                                  Device memory_device);
-// The Error (kUnsupported) of an input that has strides and that the node writes to.
+// Throws kUnsupported for a strided input that the node writes to.
 [[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
                                                  const Tensor& input);
-// A tensor for an output: in the memory of `out` where that is dense, on `device` and large enough,
-// and otherwise, or where `clobbers` says that writing to it would change an input or another
-// output, in new memory.
+// Returns a tensor for an output. Reuses the memory of `out` if it is dense, on `device` and large
+// enough, unless `clobbers` is true: writing there would change an input or another output.
+// Otherwise allocates new memory.
 OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
                                FunctionRef<bool(const Tensor&)> clobbers);
-// Ends the span that began last on this thread, where a profile wants to know its work. Returns
-// that profile's sink, null where none does.
+// Ends the latest span of this thread if a profile records the work of spans. Returns that
+// profile's sink; null if there is none.
 SpanSink* EndSpanForWork() noexcept;
-// The Error (kOperatorFailed) of a run that says false.
+// Throws kOperatorFailed for a RunOnDevice that returned false.
 [[noreturn]] OPKIT_COLD void ThrowReturnedFalse();
 
-// Refuses the arguments that the schema of the operator that this thread constructs does not
-// declare. CreateOperator sets it: schemas are none of this header's.
+// Refuses arguments that the schema does not declare, for the operator that this thread constructs.
+// CreateOperator sets it, so that this header needs no schema class.
 struct ArgumentCheck {
   const OpSchema* schema = nullptr;
   void (*refuse)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
@@ -115,26 +116,27 @@ inline constinit thread_local ArgumentCheck t_argument_check;
 
 }  // namespace detail
 
-// Not synchronised: one run at a time. Operators of one workspace may run at the same time when
-// they do not write what another reads or writes.
+// The base class of all operators. Not synchronised: one run at a time. Operators of one workspace
+// may run at the same time if none writes a tensor that another reads or writes.
 class OperatorBase : public Observable<OperatorBase> {
  public:
-  // Binds inputs, which must exist, and outputs, which are made; the configuration chosen for the
-  // node, if any, is copied. Error: kNotFound, kInvalidArgument.
+  // Binds inputs, which must exist, and outputs, which it creates; copies the node's configuration,
+  // if any. Throws kNotFound, kInvalidArgument.
   OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr);
   OPKIT_INLINE virtual ~OperatorBase();
 
   // Runs to completion. Returns true, or throws an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
-  // Issues the work and returns; event() completes with it. A failure while issuing fails the event
-  // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
+  // Issues the work and returns; event() completes with the work. A failure while issuing fails the
+  // event and is thrown as well. Throws kFailedPrecondition while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
-  // The operator's work. Classes that derive from OperatorBase itself may do theirs in Run.
-  // Error: kUnsupported.
+  // Does the operator's work. The default throws kUnsupported: a class that derives from
+  // OperatorBase itself may do its work in Run.
   OPKIT_INLINE virtual bool RunOnDevice();
-  // Whether Run is RunOnDevice on the calling thread and no more: no stream, nothing that goes on.
+  // True if Run only calls RunOnDevice on the calling thread: no stream, and no work continues
+  // after it.
   virtual bool RunsDirectly() const { return false; }
-  // Run of such an operator, under the caller's invocation: a plan opens one scope for many.
+  // Runs such an operator under the caller's invocation: a plan opens one scope for many operators.
   void RunDirectly() {
     ObserverScope<OperatorBase> observers(*this);
     try {
@@ -146,44 +148,45 @@ class OperatorBase : public Observable<OperatorBase> {
     }
     observers.Succeeded();
   }
-  // Whether RunOnDevice follows the strides of its inputs. Otherwise they are dense in it, as those
-  // of functions are: see Input.
+  // True if RunOnDevice respects the strides of its inputs. If false, Input returns dense copies of
+  // strided inputs.
   virtual bool AcceptsStrides() const { return false; }
-  // Whether work goes on after RunOnDevice has returned.
+  // True if work continues after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
-  // Whether it may be issued before the operators that it depends on are done, if those are on its
-  // device type.
+  // True if the operator may be issued before its predecessors are done, if those are on its device
+  // type.
   virtual bool SupportsAsyncScheduling() const = 0;
-  // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
-  // at once. Nothing where the event is disabled. Error (kUnsupported) of a class without a
+  // Makes the event SCHEDULED; it completes with the work issued so far. With a message, makes it
+  // FAILED at once. Does nothing if the event is disabled. Throws kUnsupported in a class without a
   // context.
   OPKIT_INLINE virtual void RecordEvent(const char* error_message = nullptr);
-  // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
-  // use. A FAILED event fails it.
+  // Makes all work that this operator issues later wait for the event; `stream_id` -1 is the
+  // current stream. A FAILED event fails that work.
   virtual void WaitEvent(const Event& event, int stream_id = -1) = 0;
   virtual void WaitEvents(const std::vector<const Event*>& events, int stream_id = -1) = 0;
-  // Blocks until this operator's stream has drained, so that an observer can measure it.
+  // Blocks until this operator's stream has finished all work, so that an observer can measure it.
   virtual void SyncDeviceBarrierForObservers() = 0;
   virtual bool IsStreamFree(int stream_id) const = 0;
-  // Fails the event of a run in flight with kCancelled at once; the device finishes what it has
-  // begun. A run that is done is left as it is.
+  // Fails the event of a run in flight with kCancelled at once; the device finishes the work that
+  // it has begun. Does nothing for a finished run.
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
-  // Whose kernel it is, "eigen"; empty for an operator that its program made without a kernel.
+  // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
+  // a kernel.
   std::string backend() const {
     return identity_->work.backend ? *identity_->work.backend : std::string();
   }
-  // Caffe2's spellings: every operator has its definition.
+  // Caffe2's spellings; every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
   static constexpr bool has_debug_def() { return true; }
   const std::string& type() const { return def().type(); }
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
 
-  // The following read attributes, in constructors. Errors: kTypeMismatch for a value of another
-  // type; kInvalidArgument, with the nearest name, for one that the operator's schema does not
-  // declare.
+  // The next functions read attributes; call them in constructors. They throw kTypeMismatch for a
+  // value of another type, and kInvalidArgument, with the nearest name, for an attribute that the
+  // operator's schema does not declare.
   bool HasArgument(std::string_view name) const { return FindArgument(name); }
   template <class T>
   bool HasSingleArgumentOfType(std::string_view name) const {
@@ -202,7 +205,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // The spelling of InferenceContext. Without a fallback kNotFound where the node does not give it.
+  // InferenceContext's spelling. Without a fallback, throws kNotFound if the node does not give the
+  // attribute.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -220,12 +224,12 @@ class OperatorBase : public Observable<OperatorBase> {
   bool HasInput(int i) const { return i >= 0 && i < InputSize() && inputs_[detail::Index(i)]; }
   bool HasOutput(int i) const { return i >= 0 && i < OutputSize() && outputs_[detail::Index(i)]; }
 
-  // The input; a dense copy of one that has strides, unless the operator AcceptsStrides(). A copy
-  // is made once a run, on the device's stream, and lasts as long as the run and its work: ask in
-  // RunOnDevice, not in a body that runs later. Errors: kOutOfRange, kUninitialized, kTypeMismatch,
-  // kInvalidArgument for a tensor on a device that this operator cannot reach, kUnsupported where
-  // no copy can be made: the schema says that the input is written to, or the device copies no
-  // strides.
+  // Returns the input; for a strided input a dense copy, unless the operator AcceptsStrides(). The
+  // copy is made once a run, on the device's stream, and lasts as long as the run and its work:
+  // call Input in RunOnDevice, not in code that runs later. Throws kOutOfRange, kUninitialized,
+  // kTypeMismatch; kInvalidArgument for a tensor on a device that this operator cannot reach.
+  // Throws kUnsupported if no copy can be made: the schema declares that the node writes to the
+  // input, or the device cannot copy strided tensors.
   __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     if (tensor.device() != memory_device_ || tensor.has_strides() || !tensor.layout().is_standard())
@@ -233,19 +237,19 @@ class OperatorBase : public Observable<OperatorBase> {
       return UnusualInput(i, tensor);
     return tensor;
   }
-  // The same on a device of another type than this operator's: a size that the host reads, say. A
-  // copy is there at once.
+  // Returns an input on a device type other than this operator's, such as a size that the host
+  // reads. A dense copy is complete at return.
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
     return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
   }
-  // The input dense, for operators that accept the strides of others.
+  // Returns the input as a dense tensor, for an operator that accepts strides of other inputs.
   const Tensor& DenseInput(int i) const {
     const Tensor& tensor = Input(i);
     return tensor.is_dense() ? tensor : DenseCopy(i, tensor);
   }
-  // A value of any C++ type.
+  // Returns a value of any C++ type.
   template <class T>
   const T& Input(int i) const {
     return InputBlob(i).Get<T>();
@@ -259,29 +263,30 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   const Blob& InputBlob(int i) const { return *Bound(inputs_, i, "input"); }
   std::vector<Shape> InputTensorShapes() const;
-  // Dtypes and shapes as they are now; unknown for one that is left out or no tensor.
+  // Returns the current dtypes and shapes; unknown for a value that is left out or is no tensor.
   std::vector<TensorInfo> InputTypes() const { return TypesOf(inputs_); }
   std::vector<TensorInfo> OutputTypes() const { return TypesOf(outputs_); }
 
-  // The output as the last run, or an earlier call in this one, left it: for operators that resize
-  // it themselves.
+  // Returns the output in the state of the last run, or of an earlier call in this run: for
+  // operators that resize it themselves.
   Tensor* Output(int i) {
     if (!pending_.empty()) [[unlikely]]
       if (Tensor* replaced = pending_.Find(i)) return replaced;
     return OutputBlob(i)->GetMutable<Tensor>();
   }
-  // The output with this shape and dtype, dense, on this operator's device; memory of the last run
-  // is reused. It never shares memory with an input that the schema does not pair it with. No input
-  // is freed or resized by it: where the output is also an input and changes, a new tensor takes
-  // its place when RunOnDevice has returned, so that work going on then needs the tensors by value.
+  // Returns the output with this shape and dtype, dense, on this operator's device; reuses the last
+  // run's memory. It shares memory with an input only if the schema allows the pair. It neither
+  // frees nor resizes an input: if the output is also an input and changes, a new tensor replaces
+  // it after RunOnDevice has returned. Work that continues then must hold the tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     return OutputIn(memory_device_, i, shape, dtype);
   }
-  // The same on another device.
+  // Returns the same on another device.
   Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
     return OutputIn(MemoryDevice(device), i, shape, dtype);
   }
-  // As Output(i), on a device of this type: a new tensor where it was left on another.
+  // Like Output(i), but on a device of this type: a new tensor if the last run left it on another
+  // type.
   Tensor* Output(int i, DeviceType type);
   template <class T>
   T* Output(int i) {
@@ -293,11 +298,11 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
     return Output(i, shape, dtype, device);
   }
-  // A tensor to write to, or null for an output that the node leaves out.
+  // Returns a tensor to write to; null for an output that the node leaves out.
   Tensor* OutputTensorOrUndefined(int i) { return HasOutput(i) ? Output(i) : nullptr; }
-  // The output with a copy of the elements of `source`; both reachable from the host.
+  // Copies the elements of `source` to the output; both must be reachable from the host.
   Tensor* OutputTensorCopyFrom(int i, const Tensor& source);
-  // The output becomes `source` itself, sharing its memory.
+  // Makes the output share the memory of `source`.
   Tensor* OutputTensorAlias(int i, const Tensor& source) { return Replace(i, source); }
   void SetOutputTensor(int i, Tensor tensor) { Replace(i, std::move(tensor)); }
   template <class T>
@@ -308,14 +313,14 @@ class OperatorBase : public Observable<OperatorBase> {
     has_taken_outputs_ = true;
     return Bound(outputs_, i, "output");
   }
-  // Whether anybody has ever asked for an output to write to: one that was never asked for is where
-  // the plan has put it.
+  // True if OutputBlob was ever called. If not, every output still has the memory that the plan
+  // chose.
   bool HasTakenOutputs() const { return has_taken_outputs_; }
-  // Whether the two share memory, whatever their names are.
+  // True if the two share memory, whatever their names are.
   bool IsInputOutputAlias(int i, int o) const;
 
-  // The completion of the latest RunAsync; INITIALIZED before. Error (kFailedPrecondition) when
-  // disabled.
+  // Returns the completion of the latest RunAsync; INITIALIZED before. Throws kFailedPrecondition
+  // if the event is disabled.
   Event& event() {
     if (event_disabled_ || !event_) [[unlikely]]
       MakeEvent();
@@ -324,15 +329,16 @@ class OperatorBase : public Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
-  // For an operator whose work goes on elsewhere: ends the event of the run, well, with a message,
-  // or with the exception being handled (with the message where there is none). Nothing where the
-  // event is disabled.
+  // Ends the event of a run whose work continues elsewhere: with success, with a message, or with
+  // the exception being handled. The message replaces an exception only if none is being handled.
+  // Does nothing if the event is disabled.
   void SetEventFinished(const char* error_message = nullptr);
   void SetEventFinishedWithException(const char* error_message = nullptr);
-  // Saves the event of an operator inside a chain, whose completion is never awaited.
+  // Disables the event. Saves its cost for an operator inside a chain, for whose completion no
+  // thread waits.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
-  // For executors: EventState::SetSeldomAsked of the events of all runs.
+  // Calls EventState::SetSeldomAsked on the events of all later runs; for executors.
   void SetEventSeldomAsked() { event_seldom_asked_ = true; }
   bool IsEventSeldomAsked() const { return event_seldom_asked_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
@@ -342,7 +348,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (event_) event_->Finish(timeout);
   }
 
-  // The operator's place in the net, -1 outside one; a failure leaves it in the workspace.
+  // Returns the operator's index in the net, -1 outside a net. A failure stores it in the
+  // workspace.
   int net_position() const { return net_position_; }
   void set_net_position(int position) { net_position_ = position; }
   void RecordLastFailedOpNetPosition() {
@@ -350,53 +357,54 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
 
-  // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
-  // scratch. Null where none was chosen: everything is as the schema says and in the standard
+  // Returns the kernel's configuration that was selected for this node: layouts, in-place pairs,
+  // scratch. Null if none was selected: everything is as the schema declares, in the standard
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
-  // The layouts that it gives an input and an output; the standard one where it gives none.
+  // Returns the configuration's layouts of an input and an output; the standard layout by default.
   Layout InputLayout(int i) const;
   Layout OutputLayout(int o) const;
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
-  // Gives the runs from now on `size` bytes of the device's memory as scratch, instead of the
-  // operator's own. It stays the caller's and must be aligned to 64; other work may write to it
-  // between runs. Runs that go on after they were cancelled keep `owner`; without one it must
-  // outlive them. Null takes it away.
+  // Gives later runs `size` bytes of the device's memory as scratch, instead of the operator's own.
+  // The memory remains the caller's and must be aligned to 64 bytes; other work may write to it
+  // between runs. Runs that continue after they were cancelled keep `owner`; without an owner the
+  // memory must outlive them. Null ends the use of the memory.
   void SetScratch(void* bytes, int64_t size, Storage owner = {});
-  // At least `size` bytes of the device's memory, undefined at the start of every run: the planned
-  // memory when it is large enough, else memory of the operator's own that is kept for the next
-  // run. Ask once a run: a larger request may end the memory of the one before. Null for 0.
+  // Returns at least `size` bytes of the device's memory, undefined at the start of every run: the
+  // planned memory if it is large enough, else the operator's own memory, kept for the next run.
+  // Call it once a run: a larger request may free the memory of an earlier one. Null for size 0.
   void* Scratch(int64_t size) {
     if (size < 0) [[unlikely]]
       ThrowNegativeScratch(size);
     return scratch_.Take(size, memory_device_);
   }
 
-  // True when a run infers its outputs' types and shapes itself wherever the inputs' have changed.
+  // True if a run itself infers its outputs' types and shapes whenever the inputs' have changed.
   virtual bool InfersOutputs() const { return false; }
   // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
-  // do not infer, unless `lacks_data` says that inference asked for data that a run alone has:
-  // those infer again, and fail where the data contradicts `outputs`. Nothing changes where a dtype
-  // or shape is not known, or where runs do not infer. Error: kInvalidArgument for a wrong count.
+  // do not infer. `lacks_data` means that inference needs data that only a run has: runs then infer
+  // again, and fail if the data contradicts `outputs`. Does nothing if a dtype or shape is unknown,
+  // or if runs do not infer. Throws kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                           bool lacks_data = false) {
     if (InfersOutputs()) inference_.Set(def(), inputs, outputs, lacks_data);
   }
   detail::InferenceCache& inference() { return inference_; }
 
-  // The registry says where the kernel was registered.
+  // Sets where the kernel was registered; called by CreateOperator.
   void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
-  // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
-  // may not). Without it every output may.
+  // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
+  // called by CreateOperator. Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
-  // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
+  // Sets which inputs the operator writes to (bit i; inputs past 63 are ignored); called by
+  // CreateOperator.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   InvocationKind invocation_kind() const { return invocation_kind_; }
-  // What a profile calls a node: its name, or that of its first output.
+  // Returns a node's name in profiles: its name, or that of its first output.
   static const std::string& NodeName(const OperatorDef& def);
-  // What a profile calls its runs.
+  // Returns the names of this operator's runs in profiles.
   SpanNames span_names() const {
     if (span_names_.name == 0) [[unlikely]]
       InternNames();
@@ -404,37 +412,37 @@ class OperatorBase : public Observable<OperatorBase> {
   }
 
  protected:
-  // Operators of loaded libraries and functions call it, so that their work is attributed as
-  // custom.
+  // Marks the operator's work as custom in profiles; for operators of loaded libraries and
+  // functions.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
-  // For the destructor of a class whose work goes on and uses its members: returns when the work of
-  // the latest run is done, well or not; at once where nothing goes on. It waits after Cancel too,
-  // as a stream still runs what it has begun: not on the stream's own thread. A thread that the
-  // class has started is the class's to join.
+  // Waits until the work of the latest run has succeeded or failed; returns at once if no work
+  // continues. For the destructor of a class whose work uses its members. Waits after Cancel too,
+  // because a stream still runs work that it has begun; must not be called on the stream's own
+  // thread. A thread that the class has started must be joined by the class.
   void FinishWork() noexcept;
-  // Work was issued that no event tells of.
+  // Records that work was issued without an event for its completion.
   void SetStrayWork() { has_stray_work_ = true; }
 
-  // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
+  // Makes the event INITIALIZED for a new run. Throws kFailedPrecondition while it is SCHEDULED.
   void PrepareEvent();
-  // Keeps the memory of work that goes on elsewhere until that work finishes the event. A cancelled
-  // event is not finished; its memory stays as long as a handle of the event.
+  // Keeps the memory of work that continues elsewhere until that work finishes the event. After a
+  // cancellation the memory stays as long as a handle of the event.
   void RetainUntilFinished();
-  // Called in a catch block: rethrows the exception in flight as an Error with this operator as
-  // context; with `complete_event` the event fails with that Error. An Error keeps its type and
+  // Rethrows the exception in flight as an Error with this operator as context; for use in a catch
+  // block. With `complete_event` the event fails with that Error. An Error keeps its type and
   // identity; any other exception becomes the Error's cause.
   [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
 
-  // Tells the profile of the run's work, if it wants to know.
+  // Records the run's work in the profile, if the profile records work.
   OPKIT_COLD void DescribeSpan() const noexcept;
 
-  // Moves the tensors that replace outputs of this run to their blobs.
+  // Moves new tensors of this run's outputs to their blobs.
   void PublishOutputs() {
     if (!pending_.empty()) [[unlikely]]
       pending_.Publish();
   }
-  // Makes `dense` a dense copy of `source`; on the context's stream where work goes on there.
+  // Makes `dense` a dense copy of `source`; on the context's stream if the context is asynchronous.
   OPKIT_INLINE virtual void CopyDense(const Tensor& source, Tensor* dense);
   // Fills `out` with the storages that this run may touch.
   void TouchedStorages(detail::RefCountedList& out) const;
@@ -454,9 +462,9 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
-  // Writing to `out` would overwrite an input that it does not share memory with by right: where
-  // the schema pairs the two, element i of both must still be at one place. Or it would overwrite
-  // an output before it.
+  // True if writing to `out` would overwrite an input. Exception: an input that the schema pairs
+  // with the output, if element i of both is still at the same address. Also true if writing would
+  // overwrite an earlier output.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];
@@ -474,7 +482,7 @@ class OperatorBase : public Observable<OperatorBase> {
       return true;  // verified with the node
     return i < 64 && (inplace_masks_[detail::Index(o)] >> i & 1);
   }
-  // The output with this shape and dtype in the memory of `device`.
+  // Returns the output with this shape and dtype in the memory of `device`.
   Tensor* OutputIn(Device device, int i, const Shape& shape, DType dtype) {
     Tensor* out = Output(i);
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
@@ -483,7 +491,7 @@ class OperatorBase : public Observable<OperatorBase> {
       return out;
     return ResizeOutput(i, *out, shape, dtype, device);
   }
-  // Makes `next` the output: at once, or at the end of the run where an input would change.
+  // Makes `next` the output: at once, or at the end of the run if an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
                                   Device device);
@@ -493,13 +501,13 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
 
-  // The members that every run reads come first, in one cache line with the observers.
+  // Members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
   bool event_seldom_asked_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
-  bool has_output_layouts_ = false;  // other than the standard one, by the configuration
+  bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;
@@ -513,7 +521,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
-  mutable SpanNames span_names_;  // once they were asked for
+  mutable SpanNames span_names_;  // valid after the first span_names()
 };
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
-// attributes, the device and the backend asked for. Everything else is derived from it.
+// OperatorDef: a node as plain data: the operator's type, the names of its inputs and outputs, its
+// attributes, its device and the requested backend. Everything else is derived from it.
 #ifndef OPKIT_OP_OPERATOR_DEF_HPP_
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 
@@ -14,25 +14,28 @@ struct GradientOpsMeta;
 struct GradientValue;
 
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
-// The folder graph/ says what a graph is; here it is only carried and compared, and asked what a
-// node is that runs it: one whose inputs and outputs are the graph's, by position.
+// The folder graph/ defines graphs. This interface only carries and compares a graph, and answers
+// questions about the node that runs it. The node's inputs and outputs are the graph's, by
+// position.
 class SubgraphBase : public detail::RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
-  // Adds what the graph says of the node's inputs and outputs; nothing where their counts differ.
+  // Infers the types of the node's inputs and outputs from the graph; does nothing if their counts
+  // differ.
   virtual void Infer(InferenceContext&) const {}
-  // Fills in the operators that compute the gradients of the node's inputs. False where the graph
-  // cannot tell.
+  // Fills in the operators that compute the gradients of the node's inputs. Returns false if the
+  // graph cannot.
   virtual bool MakeGradient(const OperatorDef&, const std::vector<GradientValue>&, GradientNames&,
                             GradientOpsMeta&) const {
     return false;
   }
-  // The inputs that the graph writes to.
+  // Returns the indices of the inputs that the graph writes to.
   virtual std::vector<int> MutatedInputs() const { return {}; }
 };
 
-// Whether a node may run on other backends than those that it names.
+// The strength of a node's request for backends: kPreferred also allows other backends, kRequired
+// does not.
 enum BackendNeed : uint8_t { kPreferred, kRequired };
 
 // One named subgraph of a node. Copies share the graph.
@@ -44,10 +47,10 @@ struct NamedSubgraph {
   }
 };
 
-// A regular value with a fluent builder; an overload with an argument sets or adds, one without
-// reads. Copies share their fields until one of them is changed, so that the copies of a graph and
-// the operators made of its nodes hold one set. A reference that a mutable_…() returned may not be
-// used once the definition has been copied.
+// A regular value with a fluent builder: an overload with an argument sets or adds, an overload
+// without reads. Copies share their fields until a copy is changed: copies of a graph and the
+// operators of its nodes share one set of fields. A reference from a mutable_…() function is
+// invalid once the definition has been copied.
 //
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
@@ -59,23 +62,23 @@ class OperatorDef {
 
   OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
   OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
-  // Adds one; an empty name leaves an optional input or output out.
+  // Adds an input or output; an empty name leaves an optional input or output out.
   OperatorDef& Input(std::string name);
   OperatorDef& Output(std::string name);
   OperatorDef& Inputs(const std::vector<std::string>& names);
   OperatorDef& Outputs(const std::vector<std::string>& names);
-  // Adds the name of a node that must run before this one though this one reads none of its
+  // Adds the name of a node that must run before this node, although this node reads none of its
   // outputs.
   OperatorDef& ControlInput(std::string name);
   OperatorDef& Arg(std::string name, Attribute value);
-  // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
-  // Error (kInvalidArgument) for null.
+  // Adds a subgraph, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp
+  // makes a graph). Throws kInvalidArgument for null.
   OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
   OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
-  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
-  // that are not in the program, or refuse the node, are passed over, so that one net serves
-  // machines with and without them; of required ones one must take the node.
+  // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
+  // Preferred backends that are not in the program, or refuse the node, are skipped, so that one
+  // net runs on machines with and without them. Of required backends, one must accept the node.
   OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
     mutable_fields().engine = std::move(engine);
     mutable_fields().engine_need = need;
@@ -90,7 +93,7 @@ class OperatorDef {
   const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
   const Arguments& args() const { return fields().args; }
   const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
-  // Null when there is none of that name.
+  // Returns null if there is no subgraph of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
   const std::string& engine() const { return fields().engine; }
@@ -103,7 +106,7 @@ class OperatorDef {
   std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
   std::vector<std::string>& mutable_control_inputs() { return mutable_fields().control_inputs; }
 
-  // "Scale 'name' (X) -> (Y)": how messages name a node.
+  // Returns the node's text for messages: "Scale 'name' (X) -> (Y)".
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
   std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
@@ -127,10 +130,10 @@ class OperatorDef {
   };
   OPKIT_INLINE static const Fields& NoFields();
   const Fields& fields() const { return shared_ ? shared_->value : NoFields(); }
-  // The fields of this definition alone.
+  // Returns fields that no other definition shares; copies them first if necessary.
   OPKIT_INLINE Fields& mutable_fields();
 
-  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: as a definition begins
+  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
-// seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
+// Random numbers for operators: a small generator, seeded by the host. Its numbers depend only on
+// the seed, the operator and the number of its runs: not on threads, nor on other operators.
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
@@ -21,16 +21,17 @@ constexpr uint64_t MixBits(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// The program's seed, set by SetSeed.
 struct RandomSeed {
   std::atomic<uint64_t> seed{0};
-  std::atomic<uint64_t> epoch{1};  // how often it was set
-  std::atomic<uint64_t> calls{0};  // of Invoke that have drawn since
+  std::atomic<uint64_t> epoch{1};  // number of SetSeed calls, plus 1
+  std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
 inline constinit thread_local bool t_in_invoke = false;
 
-// While it lives, operators of this thread are made for one call, by Invoke: the runs of different
-// calls are told apart by their order in the program.
+// Marks that this thread makes operators for one call of Invoke. The runs of different calls then
+// differ by the order of the calls in the program.
 class InvokeScope {
  public:
   InvokeScope() = default;
@@ -42,16 +43,16 @@ class InvokeScope {
   const bool outer_ = std::exchange(t_in_invoke, true);
 };
 
-// The seed of each run of an operator: it depends on SetSeed, the operator's key, and how often it
-// has run since.
+// The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
+// runs since SetSeed.
 class RunSeeds {
  public:
   void SetKey(std::string_view text) {
     key_ = 0;
     for (const char c : text) key_ = MixBits(key_ ^ static_cast<unsigned char>(c));
   }
-  // Relaxed: SetSeed is not called while an operator runs, and the order of calls of Invoke on
-  // different threads is nobody's.
+  // Relaxed: SetSeed must not be called while an operator runs, and calls of Invoke on different
+  // threads have no defined order.
   uint64_t Next() {
     const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
     if (epoch != epoch_) [[unlikely]] {
@@ -69,17 +70,18 @@ class RunSeeds {
 
 }  // namespace detail
 
-// Operators draw the same numbers again from their next run on: those that stay by their names and
-// runs, those of Invoke by the order of the calls. Not while an operator runs.
+// Restarts the random numbers of all operators from their next run on. An operator's numbers then
+// depend on its name and run; in Invoke, on the order of the calls. Must not be called while an
+// operator runs.
 inline void SetSeed(uint64_t seed) {
-  // Relaxed: operators that run later see it by whatever orders them after this call.
+  // Relaxed: the synchronisation that orders later runs after this call makes it visible to them.
   detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
   detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
   detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
 }
 
 // xoshiro256** (Blackman, Vigna 2018), a uniform random bit generator. Different (seed, stream)
-// are different sequences. Costs about 1 ns a number.
+// pairs give different sequences. Costs about 1 ns a number.
 class RandomGenerator {
  public:
   using result_type = uint64_t;
@@ -102,9 +104,9 @@ class RandomGenerator {
     state_[3] = Rotate(state_[3], 45);
     return result;
   }
-  // In [0, 1).
+  // Returns a number in [0, 1).
   constexpr double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
-  // Mean 0, variance 1 (Marsaglia's polar method).
+  // Returns a number with mean 0 and variance 1 (Marsaglia's polar method).
   double normal() {
     for (;;) {
       const double x = 2 * uniform() - 1, y = 2 * uniform() - 1;

@@ -1,4 +1,4 @@
-// The registration macros: OPERATOR_SCHEMA and REGISTER_<DEVICE>_OPERATOR. Each is a static
+// The registration macros: OPERATOR_SCHEMA and REGISTER_<DEVICE>_OPERATOR. Each expands to a static
 // initialiser at namespace scope, in a source file or a header.
 #ifndef OPKIT_OP_REGISTRATION_HPP_
 #define OPKIT_OP_REGISTRATION_HPP_
@@ -37,7 +37,8 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
     return std::make_unique<Op>(def, ws);
 }
 
-// Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
+// Runs `add` and returns false if it throws: static initialisers must not throw, so a failure to
+// register (out of memory) appears as a missing kernel.
 template <class F>
 bool Registered(F add) noexcept {
   try {
@@ -54,7 +55,8 @@ OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device
                                                const char* file, int line, OperatorCreator create,
                                                KernelProposer propose,
                                                KernelFuser fuse = {}) noexcept;
-// The same for a plain function, for which a registering unit compiles nothing else.
+// Registers a plain function as creator, so that a registering unit need not compile
+// OperatorCreator.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
 OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
@@ -64,15 +66,15 @@ OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexce
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
-// In a class that derives from both, the name Propose is ambiguous where Op has a member of that
-// name, of whatever kind and access.
+// Makes the name Propose ambiguous in AmbiguousPropose<Op> if Op has a member of that name, of any
+// kind and access.
 struct NamesPropose {
   void Propose();
 };
 template <class Op>
 struct AmbiguousPropose : Op, NamesPropose {};
-// Whether Op has such a member. Of a final class, from which nothing derives, a private one is not
-// seen.
+// True if Op has a member named Propose. For a final class, which cannot be a base, does not find a
+// private one.
 template <class Op>
 consteval bool HasMemberPropose() {
   if constexpr (std::is_final_v<Op>)
@@ -93,7 +95,7 @@ OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const ch
     return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                                    &Op::Propose);
   } else {
-    if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the sentence of CreateClass
+    if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the message of CreateClass
       static_assert(!HasMemberPropose<Op>(),
                     "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
                     "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
@@ -112,10 +114,10 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 }  // namespace detail
 }  // namespace opkit
 
-// A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
-// schema is a link error whose symbol says what to add.
+// A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
+// a link error, and the missing symbol's name is the advice.
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
-// Begins a macro that has an anchor.
+// Begins a macro with an anchor: checks the scope and the name.
 #define OPKIT_REGISTRATION_OF(macro, name)                                                   \
   OPKIT_AT_NAMESPACE_SCOPE(macro);                                                           \
   static_assert(::opkit::detail::IsIdentifier(#name), #macro                                 \
@@ -129,16 +131,16 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
       ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
 
-// The general form. `device` is a DeviceType, `backend` a string; the class comes last, so that it
-// may contain commas. A device of your own needs one line:
+// Registers a class; the general form. `device` is a DeviceType, `backend` a string; the class
+// comes last, so that it may contain commas. Your own device type needs one line:
 //   #define REGISTER_NPU_OPERATOR(...) OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, __VA_ARGS__)
-// A class that can run a node in several ways says so in a static function, and takes the one that
-// was chosen as a third argument of its constructor, or reads config():
+// A class with several configurations returns them from a static function. It takes the selected
+// configuration as the third argument of its constructor, or reads config():
 //   static std::vector<KernelConfig> Propose(const KernelQuery& query);
-// (Invoke of it needs opkit/graph.hpp in the program.)
+// (Invoke of such an operator needs opkit/graph.hpp in the program.)
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
-// One that can compute the node behind its own as well has a function beside Propose:
+// A class that can fuse its node with the next node has a function beside Propose:
 //   static std::optional<FusedNode> Fuse(const FusionQuery& query);
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
   OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
@@ -147,28 +149,28 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
            #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
-// By string, for names that are not identifiers and for kernels of another binary's operator: a
-// missing schema is then found at the first lookup.
+// Registers by string, for names that are not identifiers and for kernels of another binary's
+// operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
-// How selection orders the backends that no node or preference names: higher ranks first,
-// "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
+// Sets the rank of a backend: selection tries the backends that no node or preference names by
+// rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
-// Why the backend cannot run on this machine, by a function that returns "" where it can:
+// Registers a function that returns why the backend cannot run on this machine, or "" if it can:
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
       ::opkit::detail::RegisterBackendAvailability(                      \
           backend, []() -> std::string { return (__VA_ARGS__)(); })
-// By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
-// const KernelConfig* as well.
+// Registers a creator function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>,
+// which may take a const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
@@ -206,9 +208,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPUStream, name, priority, \
                                                __VA_ARGS__)
 
-// A linker takes from a static archive only objects that are referred to, and nothing refers to a
-// registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
-// OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
+// Keeps the registrations of a static archive: a linker takes only objects that are referred to,
+// and nothing refers to a registration. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source
+// file and OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
 // opkit_link_operators.
 #define OPKIT_REGISTRATIONS(group)               \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTRATIONS); \

@@ -1,6 +1,6 @@
-// OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
-// derived from a typed signature), then asked whether a node is right, what its outputs are and
-// what a run costs.
+// OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA fills it in
+// once, or a typed signature does. It then verifies nodes, infers their outputs and computes the
+// cost of a run.
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
 
@@ -13,10 +13,11 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// Functions in these classes are mutable: rules are asked through const references, and a function
-// keeps nothing that the answer depends on.
+// Functions in these classes are mutable because const members call them; a function's results must
+// not depend on earlier calls.
 
-// How many inputs, or outputs, a node may have: a range and, within it, a list or a predicate.
+// The allowed numbers of inputs or outputs of a node: a range and, within it, a list or a
+// predicate.
 class CountRule {
  public:
   static constexpr int kAny = 1 << 30;
@@ -26,10 +27,10 @@ class CountRule {
   void SetPredicate(UniqueFunction<bool(int)> allowed);
   int least() const { return min_; }
   int most() const { return max_; }
-  // -1 where the range has more than one number.
+  // Returns the only number of the range; -1 if it has more.
   int fixed() const { return min_ == max_ ? min_ : -1; }
   bool Allows(int count) const;
-  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  // Returns "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string Describe() const;
 
  private:
@@ -38,20 +39,22 @@ class CountRule {
   mutable UniqueFunction<bool(int)> predicate_;
 };
 
-// The numbers of inputs and outputs, and how one follows from the other or from attributes.
+// The allowed numbers of inputs and outputs, and how the number of outputs follows from the inputs
+// or from attributes.
 struct ArityRules {
   CountRule inputs, outputs;
   mutable UniqueFunction<bool(int, int)> pair_allowed;
   mutable UniqueFunction<int(int)> outputs_of_inputs;
   mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
 
-  // The number of outputs; -1 when the inputs and attributes do not decide it.
+  // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
   int OutputsOf(int num_inputs, const Arguments& args) const;
-  // {inputs, outputs} of a node with these attributes; -1 where they leave a number open.
+  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that they leave
+  // open.
   std::pair<int, int> Of(const Arguments& args) const;
-  // Why a node of `op` may not have these numbers; empty when it may. The same holds for Verify
-  // below.
+  // Returns why a node of `op` may not have these numbers; empty if it may. The Verify functions
+  // below have the same convention.
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
@@ -69,13 +72,13 @@ struct InplaceRules {
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
-// Declared attributes. `free_if_none` is an operator's that parses what a node gives: it takes
-// every attribute while none is declared.
+// The declared attributes. `free_if_none` is set for an operator that parses its attributes itself:
+// it accepts every attribute as long as none is declared.
 struct AttributeRules {
   std::vector<AttributeSchema> declared;
   bool unknown_allowed = false, free_if_none = false;
 
-  // Null when it is not declared.
+  // Returns null if it is not declared.
   const AttributeSchema* Find(std::string_view name) const;
   bool Takes(std::string_view name) const {
     return unknown_allowed || (free_if_none && declared.empty()) || Find(name);
@@ -84,20 +87,20 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
-// Throws (kTypeMismatch) where a dtype that is known is none of those that are declared.
+// Throws kTypeMismatch if a known dtype is not among the declared ones.
 OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
                             const std::vector<TensorInfo>& infos);
 
 }  // namespace detail
 
-// Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
-// static initialisation, read-only afterwards.
+// The schema of an operator. Setters return *this, so that a schema reads as one sentence. Not
+// synchronised: filled in during static initialisation, read-only afterwards.
 class OpSchema {
  public:
   OpSchema() = default;
   OpSchema(std::string name, const char* file, int line, std::string signature = {});
 
-  // Arity: exactly n, between two numbers, one of a set, or a predicate.
+  // Sets the allowed numbers: exactly n, between two numbers, one of a list, or by a predicate.
   OpSchema& NumInputs(int n) { return NumInputs(n, n); }
   OpSchema& NumInputs(int min, int max) { return arity_.inputs.SetRange(min, max), *this; }
   OpSchema& NumInputs(std::initializer_list<int> all) { return arity_.inputs.SetList(all), *this; }
@@ -112,43 +115,44 @@ class OpSchema {
   OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed) {
     return arity_.outputs.SetPredicate(std::move(allowed)), *this;
   }
-  // A relation between the number of inputs and outputs.
+  // Sets a predicate of the numbers of inputs and outputs.
   OpSchema& NumInputsOutputs(UniqueFunction<bool(int, int)> allowed) {
     return arity_.pair_allowed = std::move(allowed), *this;
   }
-  // The number of outputs that a number of inputs has.
+  // Sets the function that computes the number of outputs from the number of inputs.
   OpSchema& OutputCalculator(UniqueFunction<int(int)> calculate) {
     return arity_.outputs_of_inputs = std::move(calculate), *this;
   }
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // {inputs, outputs} as the attributes decide them; -1 leaves a number open.
+  // Sets the function that computes {inputs, outputs} from the attributes; -1 leaves a number open.
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
   }
 
-  // Inputs that a node also writes to.
+  // Sets the inputs that a node also writes to.
   using MutationFunction = UniqueFunction<std::vector<int>(const OperatorDef&)>;
   OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
   OpSchema& MutatesInputs(std::initializer_list<int> inputs);
 
-  // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
-  // outputs: such a node is never folded, merged with an equal one, or dropped.
+  // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
+  // effect beside its outputs: such a node is never folded, merged with an equal one, or dropped.
   OpSchema& Stateful() { return stateful_ = runs_differ_ = true, *this; }
-  // A node keeps something between its runs, which give the same for the same inputs all the same:
-  // it is never folded, merged with an equal one, or dropped.
+  // Declares that a node keeps state between its runs, although equal inputs give equal results: it
+  // is never folded, merged with an equal one, or dropped.
   OpSchema& KeepsState() { return stateful_ = true, *this; }
-  // A node runs a graph that it carries: one without is refused. Where the node's inputs and
-  // outputs are the graph's, by position, its types and shapes, the inputs that it writes to and
-  // its gradient come from the graph, unless the operator says them itself.
+  // Declares that a node runs a graph that it carries; a node without one is refused. If the node's
+  // inputs and outputs are the graph's, by position, the graph decides its types and shapes. It
+  // also decides the inputs that the node writes to, and its gradient. The operator's own
+  // declarations come first.
   OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
-  // The operator runs the graphs that its nodes carry in this program (RunsBodies of
-  // graph/node_bodies.hpp), so that a plan's passes go over them too.
+  // Declares that the operator runs its nodes' graphs in this program (RunsBodies of
+  // graph/node_bodies.hpp), so that a plan's passes also process those graphs.
   OpSchema& RunsSubgraphs() { return runs_subgraphs_ = true, *this; }
 
-  // Pairs {input, output} that may, or must, be the same blob.
+  // Sets the pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
   OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
   OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
@@ -163,9 +167,9 @@ class OpSchema {
   }
   OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
 
-  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. An
-  // undeclared one is an Error, where a node gives it and where a constructor reads it, unless
-  // AllowUncheckedAttributes.
+  // Declares an attribute. `Arg(name, doc)` accepts any type; `Arg<T>` checks the type and
+  // documents a default. An undeclared attribute is an Error, in a node and in a constructor that
+  // reads it, unless AllowUncheckedAttributes is called.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
     return Arg({std::move(name), std::move(doc), required, {}, {}});
   }
@@ -181,68 +185,74 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // A string, one of these; the first is the default, unless a node must give it.
+  // Declares a string attribute with these values; the first is the default, unless a node must
+  // give it.
   //   .Arg("mode", "how the borders are filled", {"valid", "same"})
   OpSchema& Arg(std::string name, std::string doc, std::initializer_list<const char*> values);
   OpSchema& RequiredArg(std::string name, std::string doc,
                         std::initializer_list<const char*> values);
-  // Makes a declared attribute optional, or limits the strings that it takes. A name that is not
-  // declared, and a default that is none of the values, are the schema's problem().
+  // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
+  // that is none of the values, becomes the schema's problem().
   OpSchema& SetDefault(std::string_view name, Attribute value);
   OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
-  // The operator's functions parse what a node gives: while none is declared, any may be given.
+  // Declares that the operator's functions parse the attributes: as long as none is declared, a
+  // node may give any.
   OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
-  // Types and shapes of the outputs.
+  // Sets the function that infers the types and shapes of the outputs.
   OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
     return infer_ = std::move(infer), *this;
   }
-  // Inference is only called when every input shape is known.
+  // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
-  // Output i is like input i, like one input, or like input inputs[i]. What is known of an output
-  // refines its input.
+  // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
+  // facts about an output refine its input.
   OpSchema& IdenticalTypeAndShape();
   OpSchema& IdenticalTypeAndShapeOfInput(int input);
   OpSchema& IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs);
-  // Rank 1, as long as the input is along `dim`; the input's type.
+  // Sets the inference: rank 1, the extent of the input along `dim`, the input's dtype.
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
   OpSchema& ScalarType(DType dtype);
 
   using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
                                              const std::vector<TensorInfo>&)>;
   OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
-  // Reads every input and writes every output once; `flops` for each element of output 0.
+  // Sets the cost of an operator that reads every input and writes every output once, with `flops`
+  // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
-  // The same with the floating-point operations of a run by a function, which sees attributes and
-  // the shapes of inputs and outputs, all known: OpSchema::Elements(c.output(0)) * 2, say.
+  // Sets the same cost with the floating-point operations of a run from a function. The function
+  // sees attributes and the shapes of inputs and outputs, all known: for instance
+  // OpSchema::Elements(c.output(0)) * 2.
   OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
-  // Devices of the inputs and of the outputs; by default all are the node's.
+  // Sets the function that returns the devices of inputs and outputs; by default all are the node's
+  // device.
   using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
     return devices_ = std::move(devices), *this;
   }
   OpSchema& InputsCanCrossDevices() { return inputs_cross_devices_ = true, *this; }
 
-  // Names, docs and, where they are limited, dtypes of inputs and outputs; another is an Error
-  // (kTypeMismatch) of inference, and of Invoke.
+  // Sets name, doc and, if limited, dtypes of an input or output; inference and Invoke throw
+  // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
-  // The reference of operators leaves it out.
+  // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
-  // Plans insert it, nobody writes it: a library leaves it to its host, which has its own.
+  // Marks an operator that only plans insert: a library does not export it, because its host has
+  // its own.
   OpSchema& Internal() { return internal_ = true, Private(); }
-  // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
-  // not taken for it.
+  // Marks an operator of ONNX's own domain: a model's node of the same name in another domain is a
+  // different operator.
   OpSchema& Standard() { return standard_ = true, *this; }
   template <class Populator>
   OpSchema& FillUsing(Populator populate) {
     return populate(*this), *this;
   }
-  // Makes inputs that are valid for this operator, for CheckOperator and benchmarks.
+  // Sets the function that makes valid inputs for this operator, for CheckOperator and benchmarks.
   OpSchema& TestInputs(UniqueFunction<std::vector<Tensor>(DType, uint64_t seed)> make) {
     return test_inputs_ = std::move(make), *this;
   }
@@ -250,10 +260,10 @@ class OpSchema {
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
-  // The library it came from, by its name in this program; empty for the program itself.
+  // Returns the library of the operator, by its name in this program; empty for the program itself.
   const std::string& origin() const { return origin_; }
-  // That library as it calls itself, the same in every program: its own name or its file's without
-  // the folder, and the version that it announces, which may be empty.
+  // Returns the name and version that the library itself announces, the same in every program: its
+  // own name, or its file's name without the folder; and its version, which may be empty.
   const std::string& library_name() const { return library_name_; }
   const std::string& library_version() const { return library_version_; }
   OpSchema& SetOrigin(std::string library, std::string name, std::string version) {
@@ -262,10 +272,12 @@ class OpSchema {
     library_version_ = std::move(version);
     return *this;
   }
-  // The parameters of the typed function that the schema was derived from; empty for others.
+  // Returns the parameters of the typed function from which the schema was derived; empty for other
+  // schemas.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
-  // The fault of the schema itself, empty for none: setters run before main and must not throw.
+  // Returns the mistake in the schema itself; empty if there is none. Setters run before main and
+  // must not throw.
   std::string problem() const;
   bool is_private() const { return private_; }
   bool is_internal() const { return internal_; }
@@ -275,17 +287,17 @@ class OpSchema {
   bool needs_subgraph() const { return needs_subgraph_; }
   bool runs_subgraphs() const { return runs_subgraphs_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
-  // Whether it says where its values are; otherwise all are on the node's device.
+  // True if the schema gives the devices of its values; otherwise all are on the node's device.
   bool infers_devices() const { return static_cast<bool>(devices_); }
   bool has_inference() const { return static_cast<bool>(infer_); }
-  // Whether an input or output may only have some dtypes.
+  // True if the dtypes of an input or output are limited.
   bool limits_dtypes() const;
   bool has_cost() const { return static_cast<bool>(cost_); }
   int min_inputs() const { return arity_.inputs.least(); }
   int max_inputs() const { return arity_.inputs.most(); }
   int min_outputs() const { return arity_.outputs.least(); }
   int max_outputs() const { return arity_.outputs.most(); }
-  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  // Returns "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string expected_inputs() const { return arity_.inputs.Describe(); }
   std::string expected_outputs() const { return arity_.outputs.Describe(); }
   const std::vector<AttributeSchema>& attributes() const { return attributes_.declared; }
@@ -293,12 +305,12 @@ class OpSchema {
   const std::vector<ValueSchema>& outputs() const { return outputs_; }
   bool CanInplace(int input, int output) const { return inplace_.May(input, output); }
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
-  // -1 when the inputs do not decide it.
+  // Returns -1 if the inputs do not decide the number.
   int CalculateOutput(int inputs) const { return arity_.OutputsOf(inputs); }
   int CalculateOutput(int inputs, const Arguments& args) const {
     return arity_.OutputsOf(inputs, args);
   }
-  // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
+  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that stays open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
   std::vector<int> MutatedInputs(const OperatorDef& def) const;
   const AttributeSchema* FindAttribute(std::string_view name) const {
@@ -307,40 +319,41 @@ class OpSchema {
   // False for an attribute that a node must not give.
   bool TakesArgument(std::string_view name) const { return attributes_.Takes(name); }
   bool unknown_args_allowed() const { return attributes_.unknown_allowed; }
-  // "; did you mean 'alpha'?" or the like, for a name that is not declared.
+  // Returns "; did you mean 'alpha'?" or similar, for a name that is not declared.
   std::string SuggestArgument(std::string_view name) const { return attributes_.Suggest(name); }
-  // ArityFromArguments was called: attributes may decide the number of outputs.
+  // True if ArityFromArguments was called: attributes may decide the number of outputs.
   bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
   bool has_test_inputs() const { return static_cast<bool>(test_inputs_); }
-  // Empty where the schema makes no test data.
+  // Returns no tensors if the schema makes no test data.
   std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
   }
 
-  // Why `def` is not a right node of this operator, or why its attributes are not; empty when they
-  // are.
+  // Returns why `def` is not a valid node of this operator, or why its attributes are not valid;
+  // empty if valid.
   std::string Verify(const OperatorDef& def) const;
   std::string VerifyArguments(const Arguments& args) const {
     return attributes_.Verify(name_, args);
   }
 
-  // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
+  // Infers the types and shapes of the outputs from those of the inputs; unknown if the operator
   // declares no inference. Errors of the operator's own function get the node as context.
   void Infer(InferenceContext& context) const;
   std::vector<TensorInfo> InferOutputs(const OperatorDef& def,
                                        std::vector<TensorInfo> inputs) const;
-  // Without a cost function: the bytes of inputs and outputs, and no flops.
+  // Returns the cost of a run. Without a cost function: the bytes of inputs and outputs, and no
+  // flops.
   OpCost Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
               const std::vector<TensorInfo>& outputs) const;
   DevicePlacement InferDevices(const OperatorDef& def) const;
 
-  // Elements and bytes of a value whose shape is known; 0 otherwise. Bytes are at most what an
-  // int64 counts, so that sums of a few do not wrap.
+  // Returns the elements and bytes of a value with a known shape; 0 otherwise. Bytes are at most
+  // INT64_MAX, so that sums of a few do not wrap.
   static uint64_t Elements(const TensorInfo& info);
   static uint64_t Bytes(const TensorInfo& info);
 
  private:
-  // Null, with the schema's problem, where it is not declared.
+  // Returns null, and records the schema's problem, if the attribute is not declared.
   AttributeSchema* Declared(std::string_view name, const char* to_give);
 
   std::string name_;
@@ -358,7 +371,7 @@ class OpSchema {
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
   bool runs_subgraphs_ = false;
-  // Called from const members: a schema's functions keep nothing between calls.
+  // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
   mutable CostFunction cost_;

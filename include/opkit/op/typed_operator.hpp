@@ -1,6 +1,6 @@
-// Typed operators: one function template, and everything else (arity, dtypes, attribute names and
-// types, output allocation, checks, docs) derived from its signature at compile time. One source
-// for the CPU, its streams and devices.
+// Typed operators: OPKIT_OP registers one function template and derives everything else (arity,
+// dtypes, attribute names and types, output allocation, checks, docs) from its signature at compile
+// time. The same source serves the CPU, its streams and devices.
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
@@ -11,8 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Takes the rest of a chain whose mistake has been reported, so that the compiler says nothing
-// else.
+// Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
 struct IgnoredOp {
   IgnoredOp Doc(const auto&...) { return {}; }
   template <FixedName...>
@@ -44,7 +43,7 @@ struct IgnoredOp {
   }
 };
 
-// The type of the attribute of that name.
+// The type of the attribute of that name; NoAttribute if there is none.
 struct NoAttribute {};
 template <class Function, FixedName Name>
 consteval auto FindAttributeValue() {
@@ -59,8 +58,8 @@ consteval auto FindAttributeValue() {
 template <class Function, FixedName Name>
 using AttributeValue = typename decltype(FindAttributeValue<Function, Name>())::type;
 
-// A value that may be an attribute's default: converts to T, and neither drops a fraction nor
-// confuses numbers with bools.
+// Accepts a value as an attribute's default: it converts to the attribute's type, drops no
+// fraction, and does not mix numbers with bools.
 template <class T, class Value>
 concept DefaultFor =
     std::is_convertible_v<T, Value> &&
@@ -69,10 +68,10 @@ concept DefaultFor =
 
 }  // namespace detail
 
-// The builder behind OPKIT_OP. `kRuled` has bit o set once output o has a shape rule. In another
-// file the same function is the same operator (CPU kernels in one that the C++ compiler takes, a
-// device's kernels in one for the device compiler): the chain must then say the same of the schema
-// in both.
+// The builder behind OPKIT_OP. `kRuled` has bit o set once output o has a shape rule. The same
+// function in another file is the same operator: for instance CPU kernels in a file for the C++
+// compiler, device kernels in a file for the device compiler. The chains of both files must then
+// declare the same schema.
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
@@ -80,7 +79,7 @@ class TypedOp {
 
   TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
 
-  // These inputs must have one shape, which these outputs get.
+  // Requires the same shape of all these inputs and gives it to these outputs.
   template <FixedName... Names>
   auto SameShape() {
     constexpr bool kKnown = ((InputPlace(Names) >= 0 || OutputPlace(Names) >= 0) && ...);
@@ -99,9 +98,10 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The shape of an output from a function (const InferenceContext&) -> SymbolicShape, which may
-  // read the inputs' shapes, the attributes and, by input_constant, the data of inputs. Such data
-  // is null in a graph that is not run yet; an asynchronous device is waited for before it is read.
+  // Sets the shape of an output by a function (const InferenceContext&) -> SymbolicShape. The
+  // function may read the inputs' shapes, the attributes and, by input_constant, the data of
+  // inputs. Such data is null in a graph before its run. Inference waits for an asynchronous device
+  // before the data is read.
   template <FixedName Name, class F>
   auto OutShape(F shape) {
     constexpr bool kKnown = OutputPlace(Name) >= 0;
@@ -120,7 +120,7 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The output may be written over the input.
+  // Allows the output to overwrite the input.
   template <FixedName Input, FixedName Output>
   auto Inplace() {
     constexpr bool kInput = InputPlace(Input) >= 0, kOutput = OutputPlace(Output) >= 0;
@@ -144,7 +144,7 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The attribute may be left out.
+  // Makes the attribute optional.
   template <FixedName Name, class T = detail::AttributeValue<Function, Name>>
   auto Default(const T& value) {
     using Value = detail::AttributeValue<Function, Name>;
@@ -168,8 +168,8 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The strings that the attribute may be, or hold. The first is the default of one string that has
-  // none, as in OpSchema::Arg.
+  // Sets the strings that the attribute may be, or contain. The first becomes the default of a
+  // string attribute without one, as in OpSchema::Arg.
   template <FixedName Name>
   auto Values(std::initializer_list<const char*> values) {
     using Value = detail::AttributeValue<Function, Name>;
@@ -187,17 +187,17 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // Floating-point operations for each element of output 0.
+  // Sets the floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
-  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // as schemas call it
-  // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
-  // shapes.
+  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // OpSchema's name
+  // Sets the floating-point operations of a run by a function (const InferenceContext&) -> uint64_t
+  // of the attributes and shapes.
   template <std::invocable<const InferenceContext&> F>
   TypedOp Flops(F flops) {
     return schema().Flops(std::move(flops)), *this;
   }
-  // Everything else that a schema can say, by a function (OpSchema&). What it throws is reported at
-  // the operator's first lookup.
+  // Sets all other properties of the schema by a function (OpSchema&). An exception of the function
+  // is reported at the operator's first lookup.
   template <std::invocable<OpSchema&> F>
   TypedOp Schema(F fill) {
     try {
@@ -208,8 +208,8 @@ class TypedOp {
     return *this;
   }
 
-  // Registers the function for a device; for a function over <Context, T> with the element types it
-  // is compiled for.
+  // Registers the function for a device. For a function over <Context, T>, lists the element types
+  // to compile.
   template <class Context, class... Types>
   auto Kernel() {
     constexpr bool kElements = (Element<Types> && ...);
@@ -268,7 +268,7 @@ class TypedOp {
   static constexpr uint64_t OutputBit(FixedName name) {
     return OutputPlace(name) >= 0 ? uint64_t{1} << OutputPlace(name) : 0;
   }
-  // 0 for the function's element type.
+  // Returns 0 for the function's element type.
   static constexpr int64_t ItemSizeOf(FixedName name, bool (*of_kind)(detail::ParameterKind)) {
     const int row = detail::FindParameter<Function>(name, of_kind);
     const DType dtype = detail::kTypedRows<Function>[detail::Index(row)].dtype;
@@ -303,7 +303,8 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 // OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
 //     .Default<"alpha">(1.f).Kernel<CPUContext>();
 //
-// At namespace scope, after the function template `Axpy`; a static initialiser.
+// Registers a typed operator. For namespace scope, after the function template `Axpy`; a static
+// initialiser.
 #define OPKIT_OP(name)                                                                             \
   OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \

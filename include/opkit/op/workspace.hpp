@@ -1,5 +1,5 @@
-// Workspace: the named values that operators are bound to. A Blob holds one of any C++ type, most
-// often a Tensor; its address never changes while it is in the workspace.
+// Workspace: the named values that operators are bound to. A Blob holds an object of any C++ type,
+// most often a Tensor; its address never changes while it is in the workspace.
 #ifndef OPKIT_OP_WORKSPACE_HPP_
 #define OPKIT_OP_WORKSPACE_HPP_
 
@@ -22,24 +22,25 @@ class Blob {
 
   const std::string& name() const { return name_; }
   bool empty() const { return !object_; }
-  // Compares the types' names where their type_info differs, as it does across shared objects.
+  // True for type T. Compares the types' names if their type_info differs, as happens across shared
+  // objects.
   template <class T>
   bool IsType() const {
     return type_ == &typeid(T) || HasName(typeid(T));
   }
-  // True while the blob owns this very object, false once another one has taken its place.
+  // True while the blob owns this very object, false after another object has replaced it.
   template <class T>
   bool Holds(const T* object) const {
     return object_ == object && type_ == &typeid(T);
   }
-  // Errors: kUninitialized when empty, kTypeMismatch for another type.
+  // Returns the object. Throws kUninitialized if the blob is empty, kTypeMismatch for another type.
   template <class T>
   const T& Get() const {
     if (!IsType<T>()) [[unlikely]]
       WrongType(typeid(T).name());
     return *static_cast<const T*>(object_);
   }
-  // The object; a new, default-constructed one when the blob holds none of this type.
+  // Returns the object; first makes a default-constructed one if the blob holds none of this type.
   template <class T>
   T* GetMutable() {
     if (!IsType<T>()) return Emplace<T>();
@@ -61,7 +62,8 @@ class Blob {
   }
 
  private:
-  // Compares with a type of another shared object: out of line, off the path of every Input().
+  // Compares with a type of another shared object. Out of line, because every Input() would contain
+  // it.
   OPKIT_COLD bool HasName(const std::type_info& type) const;
   [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const;
 
@@ -71,44 +73,44 @@ class Blob {
   std::string name_;
 };
 
-// Blobs by name. Not synchronised: create blobs before operators run in parallel.
+// The table of blobs by name. Not synchronised: create blobs before operators run in parallel.
 class Workspace {
  public:
   Workspace() = default;
   Workspace(Workspace&&) = delete;
   ~Workspace();
 
-  // The blob of that name, made when there is none.
+  // Returns the blob of that name; makes it if there is none.
   Blob* CreateBlob(const std::string& name);
-  // Gives a blob of another workspace, which must outlive this one, a name here. Error
-  // (kAlreadyExists) where there is a blob of that name.
+  // Adds a blob of another workspace, which must outlive this one, under a name here. Throws
+  // kAlreadyExists if there is a blob of that name.
   void ShareBlob(const std::string& name, Blob* blob);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
-  // Null when there is none.
+  // Returns null if there is none.
   Blob* FindBlob(std::string_view name) const {
     const int number = names_.Find(name);
     return number < 0 ? nullptr : blobs_[detail::Index(number)];
   }
-  // Error (kNotFound) that names the nearest blob when there is none.
+  // Throws kNotFound, with the nearest name, if there is none.
   Blob* GetBlob(const std::string& name) const;
-  // False when there is none. Operators bound to the blob must be gone.
+  // Returns false if there is none. Operators bound to the blob must be gone.
   bool RemoveBlob(std::string_view name);
-  // Their names, in alphabetical order.
+  // Returns the names of all blobs, in alphabetical order.
   std::vector<std::string> Blobs() const;
 
-  // The tensor of that name, made (uninitialized) when there is none.
+  // Returns the tensor of that name; makes it (uninitialized) if there is none.
   Tensor* CreateTensor(const std::string& name);
-  // Errors: kNotFound, kTypeMismatch for a blob of another type, kUninitialized for an empty blob.
+  // Throws kNotFound; kTypeMismatch for a blob of another type; kUninitialized for an empty blob.
   Tensor* GetTensor(const std::string& name) const;
   bool HasTensor(const std::string& name) const;
 
-  // Place in its net of the operator that failed last; -1 when none did.
+  // The index in its net of the operator that failed last; -1 if none did.
   std::atomic<int> last_failed_op_net_position{-1};
 
  private:
   NameIndex names_;
-  std::vector<Blob*> blobs_;     // by number; null where one was removed
-  std::vector<char> is_shared_;  // by number: the blob is another workspace's
+  std::vector<Blob*> blobs_;     // by number; null for a removed blob
+  std::vector<char> is_shared_;  // by number; true for a blob of another workspace
 };
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// CheckOperator: every kernel on every case, through each of the checks: inference, memory, and the
-// ways to run that must make no difference.
+// CheckOperator's definitions: every kernel runs every case through three groups of checks:
+// inference, memory, and the ways to run that must give the same results.
 #ifndef OPKIT_OP_IMPL_CHECK_IPP_
 #define OPKIT_OP_IMPL_CHECK_IPP_
 
@@ -10,10 +10,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Inference: the dtypes and shapes that a schema infers are those that a kernel writes.
+// Inference: the schema must infer the dtypes and shapes that a kernel writes.
 
-// The dtypes of the inputs in use and what inference knows of their shapes: all, or with symbols
-// for the extents, or nothing.
+// Returns the dtypes of the current inputs, with their shapes and data, with symbols for extents,
+// or with unknown shapes.
 enum class Known { kAll, kSymbols, kNothing };
 inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, Known known) {
   std::vector<TensorInfo> out;
@@ -56,7 +56,7 @@ inline void CheckInference(CheckSession& session, const std::vector<Tensor>& out
   }
 }
 
-// Memory: writes and reads of one run outside its tensors, and results that cannot be repeated.
+// Memory: no run may write or read outside its tensors, and results must be repeatable.
 
 inline void CheckGarbage(CheckSession& session, size_t o, const Tensor& found,
                          const Tensor& other) {
@@ -90,7 +90,7 @@ inline void CheckGarbage(CheckSession& session, size_t o, const Tensor& found,
                    name, ": ", Difference(other, found, 0)));
 }
 // Runs the kernel, and finds writes and reads outside its tensors and results that cannot be
-// repeated. kOk also when something was found; `error` is the exception's text.
+// repeated. Returns kOk also after a finding; `error` is the exception's text.
 inline CheckedRun CheckMemory(CheckSession& session, std::vector<Tensor>* outputs,
                               std::string* error) {
   CheckedNode node = session.Node();
@@ -130,10 +130,10 @@ inline CheckedRun CheckMemory(CheckSession& session, std::vector<Tensor>* output
   return CheckedRun::kOk;
 }
 
-// Ways to run an operator that must make no difference: again, in place, with shared memory,
+// Ways to run an operator that must give the same results: again, in place, with shared memory,
 // strided, asynchronously, on several threads, by another kernel.
 
-// Whether an operator that has run before gives what a new one does.
+// True if an operator that has run before gives the same results as a new one.
 inline bool CheckState(CheckSession& session, const std::vector<Tensor>& outputs,
                        const CheckCase* base, const std::vector<Tensor>& base_outputs) {
   CheckedNode node = session.Node();
@@ -146,8 +146,8 @@ inline bool CheckState(CheckSession& session, const std::vector<Tensor>& outputs
                         StrCat("in a run on ", base->Describe(), " after one on these inputs"));
 }
 
-// Runs the operator on inputs whose values come late, though before the work that its stream waits
-// for.
+// Runs the operator on a busy stream, and writes its inputs late: after the operator is issued, but
+// before the stream reaches its work.
 inline void CheckStreamOrder(CheckSession& session, const std::vector<Tensor>& outputs) {
   CheckedNode node = session.Node();
   for (const std::string& name : session.def.inputs())
@@ -266,7 +266,7 @@ inline void CheckStrides(CheckSession& session, const std::vector<Tensor>& outpu
     const Tensor& input = session.tested->inputs[i];
     if (input.numel() < 2 || !input.initialized()) continue;
     CheckedNode node = session.Node();
-    // Every element is followed by one that is not part of it.
+    // Behind every element lies an element that is not part of the tensor.
     Dims strides = input.shape().DenseStrides();
     for (int axis = 0; axis < strides.size(); ++axis) strides[axis] *= 2;
     const int64_t item = ItemSize(input.dtype());
@@ -282,21 +282,21 @@ inline void CheckStrides(CheckSession& session, const std::vector<Tensor>& outpu
                           how, "; follow x.strides(), or let it arrive dense: AcceptsStrides()"));
   }
 }
-// `outputs` are those of a first run on the inputs in use; `base`, where given, are inputs that
-// ran before, with their outputs.
+// Runs the operator in all ways. `outputs` are the results of a first run on the current inputs;
+// `base`, if not null, is a case that ran before, with its outputs.
 inline void CheckWays(CheckSession& session, const std::vector<Tensor>& outputs,
                       const CheckCase* base, const std::vector<Tensor>& base_outputs) {
   if (!CheckState(session, outputs, base, base_outputs)) return;
   CheckInplace(session, outputs);
   CheckAliases(session, outputs);
   CheckAsync(session, outputs);
-  // One that reads early reads the dense copy before it is made.
+  // A kernel that reads too early reads the dense copy before it is made.
   if (session.options.strided && !session.dead && !session.Found("order"))
     CheckStrides(session, outputs);
   if (!session.dead && session.reference) CheckReference(session, outputs);
 }
 inline void CheckThreads(CheckSession& session, std::vector<Tensor> expected) {
-  if (session.Asynchronous()) return;  // its work runs on threads of the device's own
+  if (session.Asynchronous()) return;  // its work runs on the device's own threads
   ThreadPool many(session.options.threads);
   auto compare = [&](const std::vector<Tensor>& inputs) {
     PoolScope scope(many);
@@ -356,9 +356,9 @@ inline bool Claims(const OpSchema& schema, DType dtype) {
   return false;
 }
 inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& cases) {
-  const CheckCase* base = nullptr;  // the first that runs
+  const CheckCase* base = nullptr;  // the first case that runs
   std::vector<Tensor> base_outputs;
-  const CheckCase* refused = nullptr;  // the first that should run, by inference or by its origin
+  const CheckCase* refused = nullptr;  // refused, but accepted by inference or not guessed
   bool unsupported = false;
   std::string error, refusal;
   for (const CheckCase& one : cases) {
@@ -420,7 +420,8 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
                "TestInputs"));
   }
 }
-// `given`: inputs of the caller's; null: those of the schema or generated ones.
+// Checks all kernels of the operator. `given` are the caller's inputs; null for the schema's or
+// generated inputs.
 inline void CheckKernels(CheckSession& session, const std::vector<Tensor>* given) {
   GuardScope guard;
   ThreadPool single(1);
@@ -459,8 +460,8 @@ inline void CheckKernels(CheckSession& session, const std::vector<Tensor>* given
   }
 }
 
-// Checks the operator with every value of its string attributes, one at a time, beside those of
-// the caller.
+// Checks the operator with every value of its string attributes, one at a time, except attributes
+// that the caller gives.
 inline CheckReport CheckValues(const OpSchema& schema, CheckOptions options,
                                const ChildVoice* voice, bool lacks_threads) {
   std::vector<std::pair<const AttributeSchema*, std::string>> open;  // and the value checked first
@@ -500,8 +501,8 @@ inline constexpr char kLacksThreads[] =
     "; threads that this program had started do not run in the child: where the operator waits for "
     "one of them, check it with CheckOptions::in_child = false";
 
-// `body` in a child, whose crash or hang is a finding, or here, where that is asked for or where
-// a thread of this process may be what completes the operator's runs.
+// Runs `body` in a child process, whose crash or hang is a finding. Runs it in this process if the
+// caller requests it, or if a thread of this process may have to complete the operator's runs.
 inline CheckReport CheckInChild(
     const std::string& op, const CheckOptions& options,
     FunctionRef<CheckReport(const ChildVoice* voice, bool lacks_threads)> body) {

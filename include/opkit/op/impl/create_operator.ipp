@@ -1,4 +1,4 @@
-// CreateOperator's definitions: the order of kernels, and making an operator by one of them.
+// CreateOperator's definitions: the order of kernels, and the creation of an operator by a kernel.
 #ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
@@ -12,7 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The names between the commas of a text.
+// Returns the names between the commas of a text; "DEFAULT" becomes "reference".
 inline BackendPreference SplitBackends(std::string_view text) {
   BackendPreference names;
   while (!text.empty()) {
@@ -32,8 +32,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
     const char* const text = std::getenv("OPKIT_BACKENDS");
     BackendPreference names = SplitBackends(text ? text : "");
     if (names.empty() || !IsLoadedLibrary()) return names;
-    // The program may call the library's plain kernels "my_ops", and those of its backend "fast"
-    // "my_ops.fast".
+    // In the program the library's plain kernels may have the backend name "my_ops", and those of
+    // its backend "fast" the name "my_ops.fast".
     for (size_t i = names.size(); i > 0; --i)
       if (const size_t dot = names[i - 1].rfind('.'); dot != std::string::npos)
         names.push_back(names[i - 1].substr(dot + 1));
@@ -79,8 +79,9 @@ OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_engine()) asked.pop_back();  // the plain one's place is its rank
-  // By its place among those that were asked for, the others behind them, by rank if that counts.
+  if (by_rank && !def.requires_engine()) asked.pop_back();  // its rank places the plain kernel
+  // Orders by the position among the requested backends; all others come behind, by rank if
+  // `by_rank`.
   auto place = [&](const Kernel* kernel) {
     int64_t at = 0;
     for (const std::string& name : asked) {
@@ -175,7 +176,7 @@ OPKIT_INLINE void RethrowFromConstructor(const Kernel& kernel, const OperatorDef
       StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
 }
 
-// The check of ArgumentCheck.
+// Refuses an undeclared argument; the function behind ArgumentCheck.
 inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::string_view name) {
   if (schema.name() != type || schema.TakesArgument(name)) return;
   Throw(ErrorCode::kInvalidArgument, "operator ", type, " reads the argument '", name,
@@ -268,7 +269,7 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
 }
 
-// The operator of the kernel that was chosen for the node, or of the first that takes it.
+// Makes the operator of the given kernel, or of the first kernel that accepts the node.
 OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
                                                                 const OperatorDef& def,
                                                                 Workspace* ws,

@@ -1,4 +1,5 @@
-// InferenceContext's definitions: access to a node's values, and merging of what is known of one.
+// InferenceContext's and InferenceCache's definitions: access to a node's values, and merging of
+// facts about a value.
 #ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
 #define OPKIT_OP_IMPL_INFERENCE_IPP_
 
@@ -27,11 +28,11 @@ OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
 
 namespace detail {
 
-// Adds a dtype and shape to what is known of an input or output.
+// Merges a dtype and shape into the known facts about an input or output.
 inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, int i, DType dtype,
                    const SymbolicShape& shape) {
-  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
-  // this value with another one sees both.
+  // The new shape comes first: Merge keeps the first of two symbols, so that a later comparison of
+  // this value with another value sees both.
   auto merged = SymbolicShape::Merge(shape, info.shape);
   if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
     Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def, " is ", info, ", expected dtype ",

@@ -11,6 +11,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
   ~Release() { self.in_call_.End(); }
@@ -29,8 +30,9 @@ OPKIT_INLINE std::vector<int> PresentInputs(std::span<const Tensor> inputs) {
   return present;
 }
 
-// The schema's name of value i, where the node has none of that name yet and it cannot be one of
-// those that the others get.
+// Returns the schema's name of value i, or a generated name such as "input 0". It generates a name
+// if the schema gives none, or if the node already has a value of that name. A name with a space
+// could equal a generated name and is not used either.
 inline std::string NameOfValue(const OperatorDef& def, const std::vector<ValueSchema>& declared,
                                const char* kind, size_t i) {
   if (i < declared.size()) {
@@ -121,13 +123,14 @@ OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
+// A call of InvokeAsync, shared by its handle and by the pool's thread.
 struct PendingOutputs::State : RefCounted {
   State(ResolvedOperator resolved, std::vector<Tensor> tensors)
       : op(std::move(resolved)), inputs(std::move(tensors)) {}
 
   void Run() noexcept {
     std::exception_ptr failure;
-    {  // nothing of the call outlives it on this thread but the outputs
+    {  // destroys everything of the call but the outputs, before its event completes
       const detail::InvokeScope scope;
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);

@@ -1,4 +1,4 @@
-// The definitions of opkit/op/kernel_candidates.hpp.
+// The definitions of KernelCandidates and CreateSelected.
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
@@ -7,7 +7,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Why a kernel that takes and gives other layouts than the standard one is passed over.
+// The reason for skipping a kernel with other layouts than the standard one.
 inline constexpr const char* kNothingConverts =
     "it takes another layout than the standard one, and nothing converts here";
 
@@ -22,7 +22,7 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   std::vector<KernelConfig> proposed;
   try {
     proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
-  } catch (const Error&) {  // too little is known, or the run says what is wrong
+  } catch (const Error&) {  // too little is known, or the run will report the mistake
     return {};
   } catch (...) {
     RethrowFromProposal(kernel, def);

@@ -1,4 +1,4 @@
-// The list of observers that a subject owns.
+// ObserverList's definitions: the list of observers that a subject owns.
 #ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
 #define OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -43,7 +43,7 @@ OPKIT_INLINE void ObserverList::Take(ObserverList& other, void* subject) {
 OPKIT_INLINE size_t ObserverList::size() const { return items_ ? items_->list.size() : 0; }
 OPKIT_INLINE std::string ObserverList::error() const { return items_ ? items_->error : ""; }
 
-// By place: an observer may attach another.
+// Iterates by index, because an observer may attach another.
 template <class F>
 void ObserverList::ForEach(F call) {
   for (size_t i = 0; i < items_->list.size(); ++i) {

@@ -9,7 +9,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// `infinity` is its bit pattern; above it, sign aside, are the NaNs.
+// Counts NaNs and infinities by their bits. `infinity` is the bit pattern of infinity; patterns
+// above it, without the sign bit, are NaNs.
 template <class Bits>
 void CountNumerics(const Tensor& dense, Bits infinity, OutputNumerics& seen) {
   const auto* bytes = static_cast<const char*>(dense.raw_data());
@@ -29,7 +30,7 @@ inline OutputNumerics ExamineNumerics(const std::string& name, const Tensor& ten
     return seen;
   seen.checked = true;
   const Tensor dense = tensor.is_dense() ? tensor : tensor.Contiguous();
-  // By their bits: -ffast-math would fold std::isnan to false.
+  // Compares bits, because -ffast-math would fold std::isnan to false.
   if (seen.dtype == DType::kFloat64) CountNumerics<uint64_t>(dense, 0x7ff0000000000000, seen);
   if (seen.dtype == DType::kFloat32) CountNumerics<uint32_t>(dense, 0x7f800000, seen);
   if (seen.dtype == DType::kFloat16) CountNumerics<uint16_t>(dense, 0x7c00, seen);

@@ -1,4 +1,4 @@
-// OpRegistry's definitions: the table of operators, its lookups, and the sentences for mistakes.
+// OpRegistry's definitions: the table of operators, its lookups, and the messages for mistakes.
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
@@ -28,12 +28,13 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 
 namespace detail {
 
-// A removal never waits in line: who uses the registry may start work on other threads that use it
-// too, which must not wait for a removal that waits for it.
+// The users of the registry and the removal that waits for them. A waiting removal does not block
+// new users: a user may start threads that also use the registry, and the user waits for them, so
+// they must not wait for the removal.
 struct RegistryUsers {
   Mutex mutex;  // held by a removal for as long as it lasts
   int64_t count = 0;
-  Parker* removal = nullptr;  // waits for the last of them
+  Parker* removal = nullptr;  // wakes the waiting removal after the last user
 };
 OPKIT_IMAGE_LOCAL inline constinit RegistryUsers g_registry_users;
 OPKIT_IMAGE_LOCAL inline constinit thread_local int t_registry_uses = 0;
@@ -53,6 +54,7 @@ OPKIT_INLINE RegistryUse::~RegistryUse() {
   }
   if (sleeper) Parker::Wake(sleeper);
 }
+// A copy of all preferences, which KeepPreferences makes.
 struct KeptPreferences : RefCounted {
   BackendPreference first;
   NameMap<BackendPreference> by_key;
@@ -69,7 +71,7 @@ OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
 OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
-  ++t_registry_uses;  // its own calls do not wait for it
+  ++t_registry_uses;  // so that the removal's own calls do not wait for it
   for (;;) {
     Parker parker;
     g_registry_users.mutex.Lock();
@@ -86,19 +88,22 @@ OPKIT_INLINE RegistryRemoval::~RegistryRemoval() {
 
 }  // namespace detail
 
+// All data of the registry, behind one lock.
 struct OpRegistry::State {
+  // A backend that a library puts first for an operator.
   struct Override {
     std::string backend, origin;
   };
-  using KernelRow = detail::Shared<Kernel>;  // stays where it is while the list around it grows
+  using KernelRow = detail::Shared<Kernel>;  // keeps its address while the list grows
   static Kernel& KernelOf(const detail::IntrusivePtr<detail::RefCounted>& row) {
     return static_cast<KernelRow&>(*row).value;
   }
+  // All registrations of one operator.
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
     detail::RefCountedList kernels;     // KernelRows
-    std::vector<std::string> problems;  // thrown at lookup, and listed
+    std::vector<std::string> problems;  // thrown at lookup; Problems lists them
     std::vector<std::string> listed;
     std::vector<Override> overrides;  // the last one counts first
 
@@ -108,7 +113,7 @@ struct OpRegistry::State {
         if (KernelOf(row).device == device) return true;
       return false;
     }
-    void Add(std::string problem) {  // once, however many translation units see it
+    void Add(std::string problem) {  // once, even if several translation units contain it
       for (const std::string& known : problems)
         if (known == problem) return;
       problems.push_back(std::move(problem));
@@ -151,31 +156,33 @@ struct OpRegistry::State {
 
   mutable detail::Mutex mutex;
   NameMap<Entry> ops;
-  NameMap<std::string> removed;   // operators by name: their last origin
-  NameMap<std::string> expected;  // by name: what is there for it
-  // Second schemas and replaced kernels, to which pointers may have been given out.
+  NameMap<std::string> removed;   // last origin of each removed operator, by name
+  NameMap<std::string> expected;  // ExpectOperator's texts, by operator
+  // Second schemas and replaced kernels, to which callers may have pointers.
   detail::RefCountedList kept;
-  // The key of an operator, empty for all, and a device.
+  // Returns the key of an operator (empty for all operators) and a device.
   static std::string PreferenceKey(std::string_view op, DeviceType device) {
     return StrCat(op, '\n', static_cast<int>(device));
   }
   NameMap<BackendPreference> preferences;
   bool has_overrides = false;
+  // The rank of a backend, as the program or a library (`origin`) has set it.
   struct Rank {
     int value = kUnranked;
     std::string origin;
   };
+  // The function that returns why a backend is unavailable, and its result once called.
   struct Availability {
-    // It stays where it is while it is called.
+    // Shared, so that it keeps its address during a call.
     detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
     bool is_known = false;
     std::string found;
     std::string origin;
   };
-  // Of each backend: what the program and libraries say, each once.
+  // For each backend, an entry of the program and of each library that has set it.
   NameMap<std::vector<Rank>> ranks;
   NameMap<std::vector<Availability>> availability;
-  // Null where that origin says nothing.
+  // Returns the entry of an origin; null if it has none.
   template <class List>
   static auto OfOrigin(List* list, std::string_view origin) -> decltype(list->data()) {
     if (list)
@@ -183,7 +190,7 @@ struct OpRegistry::State {
         if (one.origin == origin) return &one;
     return nullptr;
   }
-  // What this origin says, made where it says nothing yet.
+  // Returns the entry of an origin; makes it if there is none.
   template <class T>
   static T& AddedOf(NameMap<std::vector<T>>& all, std::string_view backend,
                     const std::string& origin) {
@@ -400,7 +407,7 @@ OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(const Kernel& ker
     if (known->is_known) return known->found;
     why_not = known->why_not;
   }
-  std::string why = why_not->value();  // may take its time, and look into the registry
+  std::string why = why_not->value();  // outside the lock: it may be slow, and may use the registry
   detail::MutexLock lock(state_->mutex);
   if (State::Availability* known = find(); known && known->why_not.get() == why_not.get()) {
     known->is_known = true;
@@ -415,7 +422,7 @@ OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backen
 OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   struct Row {
     int kernels = 0;
-    detail::RefCountedList rows;  // one of each origin
+    detail::RefCountedList rows;  // one kernel of each origin
   };
   NameMap<Row> backends;
   {
@@ -439,7 +446,7 @@ OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
     for (const auto& kernel : row.value.rows)
       info.rank = (std::max)(info.rank, BackendRank(row.name, State::KernelOf(kernel).origin));
     info.kernels = row.value.kernels;
-    for (const auto& kernel : row.value.rows) {  // those of one origin can run, or none
+    for (const auto& kernel : row.value.rows) {  // all kernels of an origin are available, or none
       info.why_unavailable = WhyUnavailable(State::KernelOf(kernel));
       if (info.why_unavailable.empty()) break;
     }
@@ -478,7 +485,7 @@ OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_v
                                                                    DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   BackendPreference out;
-  // Nearly always empty, and asked for every operator that is created.
+  // Nearly always empty, and called for every operator that is created.
   const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
   if (kept) out = kept->first;
   const NameMap<BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;

@@ -1,4 +1,5 @@
-// OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
+// OperatorBase's definitions: binding, outputs that are resized or replaced, and the context of
+// errors.
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
@@ -12,11 +13,12 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
+// The pending tensors, in an object of their own, because most runs have none.
 struct PendingTensors::Items : RefCounted {
   struct Item : RefCounted {
     int place;
-    Blob* blob;           // null: a copy of an input
-    uint64_t invocation;  // of a copy
+    Blob* blob;           // null for a copy of an input
+    uint64_t invocation;  // for a copy: the run that made it
     Tensor tensor;
   };
   Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
@@ -47,7 +49,7 @@ OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) 
   return &items().Add(output, blob, 0, std::move(tensor));
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
-  // What was copied before the run, for the constructor or an observer, may have changed since.
+  // An earlier copy, made for the constructor or an observer, may be out of date.
   const uint64_t invocation = CurrentInvocation().id;
   Items& pending = items();
   for (size_t i = 0; i < pending.list.size(); ++i)
@@ -115,7 +117,7 @@ OPKIT_INLINE void AddOperatorContext(Error& error, const OperatorIdentity& ident
   };
   name(inputs, def.inputs(), "input");
   if (error.context().empty()) name(outputs, def.outputs(), "output");
-  // An Error that came through an event has been described there.
+  // An Error from an event already has the description of its operator.
   const std::string described = identity.Describe();
   bool told = false;
   for (const std::string& line : error.context()) told |= line == described;
@@ -132,9 +134,9 @@ OPKIT_INLINE void RethrowDescribed(FunctionRef<void(Error&)> add) {
   try {
     throw;
   } catch (Error& error) {
-    // An Error that came through an event belongs to the event, and other threads may be reading
-    // it: a copy gets the context. A class derived from Error would be cut by copying; it stays as
-    // it is.
+    // An Error from an event belongs to the event, and other threads may be reading it: a copy gets
+    // the context. A copy would slice a class derived from Error, so that such an object is
+    // rethrown as it is.
     if (typeid(error) != typeid(Error)) {
       if (!error.is_shared()) add(error);
       throw;
@@ -267,7 +269,7 @@ OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
   if (!sink) return;
   try {
     sink->Describe(work.tell(work, def(), InputTypes(), OutputTypes()));
-  } catch (...) {  // of the schema's cost; the run itself was right
+  } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
@@ -300,7 +302,7 @@ inline bool IsCancelled(const EventState& state) {
 }  // namespace detail
 
 OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
-  EventState* state = event().state().get();  // it holds the callback
+  EventState* state = event().state().get();  // a raw pointer, because the state owns the callback
   TouchedStorages(state->retained);
   event().SetCallback([state] {
     if (!detail::IsCancelled(*state)) state->retained.clear();
@@ -311,7 +313,7 @@ OPKIT_INLINE void OperatorBase::FinishWork() noexcept {
   if (event_ && !event_disabled_) {
     try {
       if (event_->Query() == EventStatus::kScheduled) event_->Finish();
-    } catch (...) {  // the failure is told by the event
+    } catch (...) {  // the event carries the failure
     }
     drain |= detail::IsCancelled(*event_->state());
   }
@@ -469,8 +471,7 @@ OPKIT_INLINE void OperatorBase::MakeEvent() {
   event_.emplace(device_);
 }
 #ifndef OPKIT_DEFINITIONS
-// In the compiled runtime; here, because a program with operators links this file whatever else it
-// leaves out.
+// Only in the compiled runtime. It is in this file because every program with operators links it.
 namespace {
 [[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 }

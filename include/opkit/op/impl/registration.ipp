@@ -1,4 +1,4 @@
-// The definitions of the functions that registration macros call.
+// The definitions of the functions that the registration macros call.
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A kernel without what it proposes.
+// Makes a kernel without a proposer.
 inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
                           RegistrationPriority priority, const char* file, int line,
                           OperatorCreator create) {

@@ -1,5 +1,5 @@
-// OpSchema's definitions: the rules that nodes are verified against and their sentences, ready-made
-// inference, and the cost of a node.
+// OpSchema's definitions: the rules for verifying nodes with their messages, ready-made inference,
+// and the cost of a node.
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
@@ -103,7 +103,7 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
   for (const AttributeSchema& attribute : declared) {
     const Attribute* given = args.Find(attribute.name);
     if (!given && attribute.required) {
-      std::string undeclared;  // may be the one that is needed, misspelt
+      std::string undeclared;  // perhaps a misspelling of the needed one
       for (const NamedAttribute& arg : args)
         if (!Takes(arg.name))
           undeclared +=
@@ -319,7 +319,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         outputs[o].dtype = outputs_[o].dtypes[0];
     detail::CheckDTypes("output", outputs_, outputs);
   } catch (const NotKnownYet&) {
-    if (known) fail();  // else there is nothing to infer yet
+    if (known) fail();  // otherwise nothing can be inferred yet
   } catch (...) {
     fail();
   }
