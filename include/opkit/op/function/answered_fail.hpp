@@ -1,4 +1,5 @@
-// Functions in MXNet's spelling answer MX_FAIL, and say why by OPKIT_ERROR_MSG: an Error of that.
+// CallReturning: turns MX_FAIL from a function in MXNet's spelling into an Error with the text of
+// OPKIT_ERROR_MSG.
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 
@@ -7,16 +8,18 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A function in MXNet's spelling has answered FAIL, and the host of its library has the reason.
+// The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
+// the reason.
 class OPKIT_EXPORT AnsweredFail : public Error {
  public:
   using Error::Error;
 };
 
-// Calls f, whose FAIL becomes an Error with the text that OPKIT_ERROR_MSG collected.
+// Calls f. Throws an Error with the text of OPKIT_ERROR_MSG if f returns FAIL; in a library
+// AnsweredFail, without the text.
 template <class F>
 void CallReturning(const char* what, F&& f) {
-  static_cast<void>(ProgramHost());  // keeps the text
+  static_cast<void>(ProgramHost());  // makes the host that keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))

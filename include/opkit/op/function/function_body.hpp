@@ -1,6 +1,6 @@
-// FunctionBody: one instance of a function operator, whatever its device. It calls the functions of
-// the record with views of the operator's tensors. Nothing is allocated in a run whose shapes are
-// those of the run before.
+// FunctionBody: one instance of a function operator, for any device. It calls the record's
+// functions with views of the operator's tensors. A run with the shapes of the previous run
+// allocates nothing.
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
@@ -10,32 +10,34 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The services of a context for the functions, taken anew for each run.
+// The services of a context for the functions, set anew for each run.
 struct FunctionDeviceLink {
   bool asynchronous = false;
   void* stream = nullptr;
   void* context = nullptr;
   void (*launch)(void*, UniqueFunction<void()>) = nullptr;
-  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
+  void (*drain)(void*) = nullptr;  // waits for all issued work; null if no work can be open
 };
 
+// The interface by which SetOutputReq reaches a function operator.
 class FunctionRequests {
  public:
   virtual ~FunctionRequests() = default;
   virtual void SetOutputReq(int output, OpReq req) = 0;
 };
 
+// The interface of RecordBody, so that FunctionOperator<Context> compiles without it.
 class FunctionBody {
  public:
   static std::unique_ptr<FunctionBody> Make(OperatorBase& op, FunctionRecord record,
                                             FunctionPass pass, size_t device);
   virtual ~FunctionBody() = default;
 
-  // Error (kOutOfRange) for an output that the node does not have.
+  // Throws kOutOfRange for an output that the node does not have.
   virtual void SetReq(int output, OpReq req) = 0;
-  // Whether a run may end after it has returned.
+  // True if a run may end after Run has returned.
   virtual bool is_async() const = 0;
-  // Called once for a device whose link never changes, else before each run.
+  // Sets the link: once for a device whose link never changes, else before each run.
   virtual void SetLink(const FunctionDeviceLink& link) = 0;
   virtual void Run() = 0;
 };

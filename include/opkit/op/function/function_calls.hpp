@@ -1,5 +1,5 @@
-// How the host calls the functions of a FunctionOpRecord: their failures become Errors that name
-// them, and their answers are checked against the node. For the definitions of other headers.
+// Calls of the functions of a FunctionOpRecord: failures become Errors that name the function, and
+// results are checked against the node. Only definitions of other headers include this file.
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
@@ -12,13 +12,13 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// Answers in place of a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch
-// for an operator that is described by more than functions (a library's).
+// Replaces a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch, for an
+// operator that is more than functions (a library's operator).
 class FunctionHooks : public RefCounted {
  public:
   virtual std::pair<int, int> Arity(const Arguments& args) = 0;
   virtual void Infer(InferenceContext& context) = 0;
-  // Whether Infer asks functions of the author's.
+  // True if Infer calls functions of the author.
   virtual bool has_inference() const = 0;
   virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
@@ -26,13 +26,13 @@ class FunctionHooks : public RefCounted {
                     std::span<const TensorInfo> outputs, OpCost& cost) = 0;
   virtual std::vector<Tensor> TestInputs(DType dtype, uint64_t seed) = 0;
 };
-// A state whose runs are calls of a library's kernel, the `abi` of its device.
+// A state whose runs call a library's kernel: the `abi` of its FunctionDevice.
 class DirectState : public StatefulOp {
  public:
   void* instance = nullptr;
 };
 
-// The blob in which a forward operator leaves its state.
+// Returns the name of the blob in which a forward operator leaves its state.
 inline std::string FunctionStateBlob(const OperatorDef& def) {
   return StrCat("__state of ", def.type(), " ", def.name(), " ",
                 def.outputs().empty() ? std::string() : def.outputs()[0]);
@@ -42,7 +42,7 @@ inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
 }
 
-// The operator's name in messages: "my_gemm", "my_gemm of library libmy_ops.so".
+// Returns the operator's name for messages: "my_gemm", "my_gemm of library libmy_ops.so".
 inline std::string NameOf(const FunctionOpRecord& record) {
   return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
 }
@@ -59,8 +59,8 @@ inline constexpr char kSaysNotWhy[] =
   Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
-// The reason why a function of the C ABI has failed with `status`. One that gives none has often
-// handed on the status of a function of the host's, whose text then says more.
+// Returns the reason why a function of the C ABI has failed with `status`. A function that gives
+// none has often returned the status of a host function; the text of that failure is then added.
 inline std::string ReasonOf(opkit_status status) {
   const HostError& error = CurrentHostError();
   if (!error.text.empty()) return error.text;
@@ -68,8 +68,8 @@ inline std::string ReasonOf(opkit_status status) {
                                        : StrCat("it returned status ", status, " without a text"),
                 error.failure.empty() ? "" : "; before, the host told it: ", error.failure);
 }
-// Calls a function of a library, which ought not to throw. An exception that comes all the same is
-// kept as text, because the exception's own code goes with the library.
+// Calls a library's function, which must not throw. Keeps an exception that comes nevertheless only
+// as text, because the exception's own code is unloaded with the library.
 template <class Call>
 opkit_status CallGuarded(Call call) {
   try {
@@ -81,7 +81,7 @@ opkit_status CallGuarded(Call call) {
   }
   return OPKIT_FAILED;
 }
-// Throws the failure that a function of the C ABI has reported.
+// Throws the failure that a function of the C ABI has returned.
 [[noreturn]] OPKIT_COLD inline void ThrowStatus(const FunctionOpRecord& record, const char* what,
                                                 opkit_status status) {
   CurrentHostError().text = ReasonOf(status);
@@ -91,8 +91,8 @@ opkit_status CallGuarded(Call call) {
       .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
 }
 
-// Called in a catch block: rethrows the exception of one of the record's functions as an Error that
-// names the function.
+// Rethrows the exception of a function of the record as an Error that names the function; for use
+// in a catch block.
 [[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
                                                         const char* what) {
   std::string how;
@@ -110,7 +110,8 @@ opkit_status CallGuarded(Call call) {
               StrCat(what, " of operator ", NameOf(record), " threw", how))
       .SetCause(std::current_exception());
 }
-// Calls one of the record's functions: a failure or an exception becomes an Error that names it.
+// Calls a function of the record; turns a failure or an exception into an Error that names the
+// function.
 template <class Call>
 void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call) {
   HostErrorScope message;
@@ -124,7 +125,8 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// The numbers of inputs and outputs of the operator; -1 where parseAttrs leaves one open.
+// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs leaves
+// open.
 inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
@@ -160,8 +162,8 @@ inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-// Calls infer_type or infer_shape. Returns false for a failure while something is unknown: the
-// function cannot tell yet.
+// Calls infer_type or infer_shape. Returns false for a failure while something is unknown, because
+// the function cannot infer yet.
 template <class List>
 bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
                    UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
@@ -185,7 +187,7 @@ bool CallInference(const FunctionOpRecord& record, const char* what, bool all_kn
   return true;
 }
 
-// Without setInferType every output has the dtype of the first input.
+// Infers dtypes. Without setInferType every output has the dtype of the first input.
 inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
                                InferenceContext& context) {
   if (!record.infer_type) {
@@ -207,8 +209,8 @@ inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
   for (int o = 0; o < context.num_outputs(); ++o) context.SetOutput(o, outputs[Index(o)], {});
 }
 
-// An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
-// otherwise.
+// Infers shapes. An empty shape of an output is a scalar if the ranks of all inputs are known, and
+// unknown otherwise.
 inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
                                 InferenceContext& context) {
   if (!record.infer_shape) return;
@@ -259,7 +261,7 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
   for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
 }
 
-// Adds what the operator says of its cost to `cost`, which has the bytes of its values.
+// Adds the operator's own figures to `cost`, which already has the bytes of its values.
 inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
                          std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                          OpCost& cost) {
@@ -273,7 +275,7 @@ inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
   });
 }
 
-// The bytes of scratch for inputs whose shapes are all known.
+// Returns the bytes of scratch for inputs with known shapes.
 inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
                               std::span<const TensorInfo> inputs) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
@@ -285,8 +287,8 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   });
   return bytes;
 }
-// The bytes of scratch of a node. A backward node needs those of the forward node whose inputs and
-// outputs come with it. 0 while a shape that decides them is unknown.
+// Returns the bytes of scratch of a node; 0 while a relevant shape is unknown. A backward node
+// needs the scratch of the forward node whose inputs and outputs it receives.
 inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                                std::span<const TensorInfo> inputs) {
   const auto known = [&](size_t first, size_t count) {

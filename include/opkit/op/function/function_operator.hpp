@@ -1,5 +1,5 @@
-// Operators made of functions, in the program that runs them: FunctionOperator<Context> runs a
-// record, and FunctionOpHost registers its schema, kernels and gradient.
+// Operators made of functions, in the program that runs them. FunctionOperator<Context> runs a
+// record; FunctionOpHost registers its schema, kernels and gradient.
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
@@ -9,12 +9,12 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Runs a record's functions. On an asynchronous device (cpu_stream, gpu) they are called when work
-// is issued, and put their own work on the stream.
+// The operator that runs a record's functions. On an asynchronous device (cpu_stream, gpu) the
+// functions are called when the work is issued, and put their own work on the stream.
 template <class Context>
 class FunctionOperator final : public Operator<Context>, public detail::FunctionRequests {
  public:
-  // `device` is the place of its functions among the record's.
+  // `device` is the index of its functions in the record's devices.
   FunctionOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config,
                    detail::FunctionRecord record, FunctionPass pass, size_t device)
       : Operator<Context>(def, ws, config),
@@ -30,7 +30,8 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
   }
   bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
-  // The body copies those that the functions do not accept: a run that ends late keeps the copies.
+  // The body itself copies strided inputs that the functions do not accept: a run that ends late
+  // keeps the copies.
   bool AcceptsStrides() const override { return true; }
   void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
@@ -58,7 +59,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
 
 namespace detail {
 
-// Makes the operators of a device type; null where no header of its backend was included.
+// Makes the operators of a device type; null if no header of its backend was included.
 using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                                   const KernelConfig*,
                                                                   FunctionRecord, FunctionPass,
@@ -67,9 +68,9 @@ std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 
 }  // namespace detail
 
-// Lets function operators run with Context: one line in the header of a device.
+// Lets function operators run with Context, by one line in the header of a device:
 //   [[maybe_unused]] inline const bool kNpuFunctions = EnableFunctionOperators<NpuContext>();
-// `type`: another type of devices that it serves.
+// `type` is another device type that Context serves.
 template <DeviceContext Context>
 bool EnableFunctionOperators(DeviceType type = Context::kDeviceType) {
   detail::FunctionFactory(type).store(
@@ -83,32 +84,32 @@ bool EnableFunctionOperators(DeviceType type = Context::kDeviceType) {
   return true;
 }
 
-// How the result of an output is to be stored: OpReq::kWrite at first; kAdd adds it to the elements
-// that the output holds, kNone leaves it out. Error (kUnsupported) for an operator that is not made
+// Sets how an operator stores the result of an output: OpReq::kWrite at first; kAdd adds it to the
+// output's present elements, kNone skips it. Throws kUnsupported for an operator that is not made
 // of functions.
 void SetOutputReq(OperatorBase& op, int output, OpReq req);
 
 namespace detail {
 
-// Takes a record into the program's registries: a schema, kernels, and the gradient.
+// Adds a record to the program's registries: a schema, kernels, and the gradient.
 class FunctionOpHost {
  public:
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
-  // Lets functions run on the devices of every program, and adds the schema: one that the setters
-  // still fill in, or the whole one where the record is complete.
+  // Enables functions on the CPU and CPU streams, and adds the schema. The setters fill it in
+  // later, unless the record is complete.
   void Begin(bool is_complete = false);
   static void Enable();
-  // Returns the device type's own name. `setter` is named by the Error (kInvalidArgument) for an
-  // unknown one.
+  // Returns the device type's own name. Throws kInvalidArgument, naming `setter`, for an unknown
+  // device type.
   static std::string DeviceName(const char* name, const char* setter);
-  // Adds a kernel. `backend`: empty for the plain one.
+  // Adds a kernel. An empty `backend` is the plain operator.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
   template <FunctionPass kPass>
   void Add(FunctionDevice& device) {
     Add(device, kPass);
   }
-  // The functions of an operator of the program are found in its record.
+  // Nothing to do for these setters: the program finds the functions in the record.
   void InfersTypes() {}
   void InfersShapes() {}
   void MutatesInputs() {}
@@ -117,23 +118,24 @@ class FunctionOpHost {
   void Cost();
   void Attr(const AttributeSchema& attribute);
   void OpenAttrs();
-  // The last of the inputs or outputs is new.
+  // Adds the last element, which is new, to the schema.
   void Input(const std::vector<ValueSchema>& inputs);
   void Output(const std::vector<ValueSchema>& outputs);
   void HasEffects();
   void NeedsSubgraph();
-  // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
-  // that exists, a gradient that is there already stays.
+  // Adds the operator <name>_backward and the gradient. For another backend of an existing
+  // operator, keeps an existing gradient.
   void AddBackward();
-  // Takes both away again.
+  // Removes both.
   void DropBackward();
   void NoGradient();
-  // Lists the problem once, however many translation units include the registration.
+  // Adds the problem to the registry once, even if several translation units include the
+  // registration.
   void Problem(const std::string& problem);
   OpSchema* schema() const { return schema_; }
 
  private:
-  // Fills in the schema from the whole of the record.
+  // Fills in the schema from the complete record.
   void Describe();
 
   FunctionRecord record_;
@@ -147,9 +149,9 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
 }  // namespace opkit
 
-#ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it REGISTER_OP is the library's
-// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header. Of a name
-// that is no identifier, com.me.Gemm or me::Gemm, the anchor is never compiled.
+#ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it, REGISTER_OP is the library's
+// REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. For a
+// name that is no identifier (com.me.Gemm, me::Gemm) the anchor is never compiled.
 #undef OPKIT_REGISTER_OP
 #define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
 #define OPKIT_REGISTER_OP_WITH(name, anchor)                                                  \

@@ -1,5 +1,6 @@
-// The signatures that function operators may have, read at compile time and adapted to one erased
-// form each. The fast forms are passed through; the others copy maps and vectors at every call.
+// The signatures that function operators may have, read at compile time and adapted to one
+// type-erased form each. The fast forms are passed through; the others copy maps and vectors at
+// every call.
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
@@ -18,12 +19,12 @@ struct FusedNode;
 // The device and the node that a state is made for.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;      // the node; null in a library
-  const opkit_node* node = nullptr;      // the same, with its graphs; lasts as long as the state
-  const KernelConfig* config = nullptr;  // what selection chose of the kernel's proposals
+  const OperatorDef* def = nullptr;  // the node; null in a library
+  const opkit_node* node = nullptr;  // the same node, with its graphs; lives as long as the state
+  const KernelConfig* config = nullptr;  // the selected configuration
 };
 
-// Whether an operator runs the forward or the backward functions of its record.
+// Selects the forward or the backward functions of a record.
 enum class FunctionPass : uint8_t { kForward, kBackward };
 
 namespace detail {
@@ -33,10 +34,11 @@ inline OpStatus StatusOfAnswer(int answer) {
 }
 }  // namespace detail
 
-// An operator that keeps data between its runs. Made by setCreateOpState's function once for each
-// operator instance, and destroyed with it or, where a run that it deferred is in flight, in the
-// thread that completes that. A class overrides either form of Forward and Backward; that of spans
-// does not allocate. Run is for a class that does both passes by one function.
+// The base class of an operator that keeps data between its runs. The function of setCreateOpState
+// makes it once for each operator instance. It is destroyed with the instance, or, while a deferred
+// run is in flight, in the thread that completes that run. A class overrides either form of Forward
+// and Backward; the form with spans does not allocate. Run is for a class with one function for
+// both passes.
 class StatefulOp : public detail::RefCounted {
  public:
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
@@ -53,7 +55,7 @@ class StatefulOp : public detail::RefCounted {
                             OpResource& resource) {
     return detail::StatusOfAnswer(Backward(List(inputs), List(outputs), resource));
   }
-  // The same with lists that are made at every call, and an answer of SUCCESS or FAIL.
+  // The same with lists that are allocated at every call, and a result of SUCCESS or FAIL.
   virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
     return FAIL;
@@ -69,8 +71,8 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
-// Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
-// before its value is known.
+// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape has an unknown rank
+// until the value is known.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
@@ -92,8 +94,8 @@ namespace detail {
 template <class... Types>
 struct TypeList {};
 
-// The signature of a function pointer, or of a function object whose operator() is neither
-// overloaded nor generic. Deduction also takes noexcept functions.
+// Reads the signature of a function pointer, or of a function object whose operator() is neither
+// overloaded nor generic. Deduction also accepts noexcept functions.
 template <class R, class... P>
 struct SignatureParts {
   using Return = R;
@@ -133,20 +135,20 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   }
 }
 
-// P without reference or pointer, if P passes a T by value, reference or pointer.
+// P without reference or pointer: the type T that P passes by value, reference or pointer.
 template <class P>
 using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
 template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// Whether the caller sees values that the function writes to P.
+// True if the caller sees values that the function writes to P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
      std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
 
-// `object`, passed as P.
+// Passes `object` as P.
 template <class P, class T>
 P PassAs(T& object) {
   if constexpr (std::is_pointer_v<P>)
@@ -157,7 +159,8 @@ P PassAs(T& object) {
     return std::move(object);
 }
 
-// Attributes: const AttrMap&, or a map of strings by value or const reference.
+// True for a parameter that takes attributes: const AttrMap&, or a map of strings by value or const
+// reference.
 template <class P>
 constexpr bool IsAttrs() {
   using Map = std::remove_cvref_t<P>;
@@ -178,7 +181,7 @@ const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
     return attrs.As<Map>();
 }
 
-// Tensors: a span, or a vector by value, reference or pointer.
+// True for a parameter that takes tensors: a span, or a vector by value, reference or pointer.
 template <class P, bool kInputs>
 inline constexpr bool kIsTensors =
     std::is_same_v<std::remove_cvref_t<P>, std::span<const OpTensor>> ||
@@ -203,7 +206,7 @@ class TensorsArg {
   std::conditional_t<kCopies, Pointee<P>, std::remove_cvref_t<P>> items_;
 };
 
-// Types as DType, or as int with -1 for unknown.
+// True for a parameter that takes types: as DType, or as int with -1 for unknown.
 template <class P>
 inline constexpr bool kIsTypes = kIsPassed<P> && (std::is_same_v<Pointee<P>, std::vector<int>> ||
                                                   std::is_same_v<Pointee<P>, std::vector<DType>>);
@@ -235,7 +238,8 @@ class TypesArg {
   std::vector<Item> items_;
 };
 
-// Shapes of int64_t or unsigned int. An unknown extent is -1 in both: 4294967295 as unsigned int.
+// True for a parameter that takes shapes, of int64_t or unsigned int. An unknown extent is -1 in
+// both: 4294967295 as unsigned int.
 template <class P>
 inline constexpr bool kIsShapes =
     kIsPassed<P> && (std::is_same_v<Pointee<P>, ShapeVectors> ||
@@ -284,8 +288,7 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Adapt makes an Erased function of an `f` whose parameters are those of the list, where that is
-// possible.
+// Makes an Erased function from an `f` with the parameters of the list, if possible.
 template <class Erased>
 using As = std::type_identity<Erased>;
 template <class F, class A, class I, class O, class R>
@@ -338,7 +341,8 @@ MutateInputsFunction Adapt(As<MutateInputsFunction>, F f, TypeList<A, I>) {
 }
 template <class P>
 inline constexpr bool kIsStateOwner = false;
-// Whether P is a std::unique_ptr<StatefulOp>*; <memory> is not included for it.
+// True if P is a std::unique_ptr<StatefulOp>*; recognised by its members, so that <memory> is not
+// included.
 template <class P>
   requires requires(P* owner) {
     requires std::is_same_v<typename P::element_type, StatefulOp>;
@@ -348,8 +352,8 @@ inline constexpr bool kIsStateOwner<P*> = true;
 template <class P>
 inline constexpr bool kIsStateOut = std::is_same_v<P, StatefulOp**> || kIsStateOwner<P>;
 
-// The place where the function makes its state. The state is adopted at once, so that it is freed
-// also when the function fails after making it.
+// Receives the state that a function makes. Adopts the state at once, so that it is freed also if
+// the function fails after making it.
 template <class P>
 class StateOut {
  public:
@@ -408,7 +412,7 @@ FlopsFunction Adapt(As<FlopsFunction>, F f, TypeList<A, I, O>) {
     return static_cast<uint64_t>(f(PassAttrs<A>(attrs), in.Get(), out.Get()));
   };
 }
-// Whether a function F can be an Erased one, and F in that form.
+// True if a function F can be adapted to the form Erased; AdaptTo adapts it.
 template <class Erased, class F>
 inline constexpr bool kFits = requires {
   Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});

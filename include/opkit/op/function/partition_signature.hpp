@@ -1,4 +1,4 @@
-// MXNet's signatures of a partitioner's functions, which a program and a library take alike.
+// MXNet's signatures of a partitioner's functions. Programs and libraries accept the same ones.
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -14,8 +14,8 @@ namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
-// Passed where a function takes a map from strings, std::unordered_map or std::map, by value or
-// reference: becomes the one that it takes, which this header need not include.
+// The argument for a function's map of strings, std::unordered_map or std::map, by value or
+// reference. Converts to the map type of the function, so that this header need not include it.
 template <class Value>
 class MapArgument {
  public:
@@ -37,7 +37,7 @@ class MapArgument {
     };
     return made->value;
   }
-  // What the map holds after the call.
+  // Returns the contents of the map after the call.
   Items Read() const { return map_ ? read_(*map_) : items_; }
 
  private:
@@ -48,7 +48,7 @@ class MapArgument {
 using StringMapArgument = MapArgument<std::string>;
 using TensorMapArgument = MapArgument<OpTensor>;
 
-// MXNet's signatures.
+// The signatures of MXNet's versions.
 template <class F>
 concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
 template <class F>
@@ -64,8 +64,8 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f in the one of the forms that it has. The form with a pointer is MXNet 1.7's, which reads
-// the ids as flags: 0 leaves a node alone.
+// Calls f with the parameters of its form. The form with a pointer is MXNet 1.7's, which uses the
+// ids as flags: 0 leaves a node alone.
 template <class F>
 MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                                StringMapArgument& options) {

@@ -1,5 +1,5 @@
-// FunctionBody's definition: a node's state between its runs, the views that its functions are
-// called with, and a run, from the call of its functions to the end of the memory they were given.
+// FunctionBody's definition: a node's state between its runs, the views that are the arguments of
+// its functions, and a run. A run lasts from the call of its functions until their memory is freed.
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
@@ -17,7 +17,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Counts an operator among those of its library for as long as it lives.
+// Counts an operator in its library's FunctionUse for as long as it lives.
 class CountedOperator {
  public:
   explicit CountedOperator(FunctionUse* use) : use_(use) {
@@ -32,8 +32,7 @@ class CountedOperator {
   FunctionUse* use_;  // null in the program itself
 };
 
-// The functions of a record that one operator runs, and the data that stays the same from run to
-// run.
+// The functions of a record that one operator runs, and the data that is the same in all runs.
 struct FunctionNode {
   OperatorBase& op;
   const FunctionRecord record;
@@ -46,16 +45,16 @@ struct FunctionNode {
   bool is_forward() const { return pass == FunctionPass::kForward; }
 };
 
-// A forward operator leaves its state in a blob, where the backward operators of the same node find
-// it. `op` is emptied when the forward operator is destroyed.
+// The state of a forward operator, which it leaves in a blob for the backward operators of the same
+// node. `op` is null after the forward operator is destroyed.
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
-  bool is_shared = false;  // some backward operator has found it
-  Mutex mutex;  // held by the runs of a shared one: those of two losses may come side by side
+  bool is_shared = false;  // a backward operator has found it
+  Mutex mutex;  // held by runs of a shared state: those of two losses may run in parallel
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 
-// One operator's hold on its state, which it has made or found.
+// An operator's handle of its state, which it has made or found.
 class FunctionStateHandle {
  public:
   explicit FunctionStateHandle(FunctionNode& node) {
@@ -83,7 +82,7 @@ class FunctionStateHandle {
   bool has_direct() const { return direct_; }
   // Calls the state's C function.
   opkit_status CallDirect(const opkit_call* call) const { return direct_(direct_instance_, call); }
-  // Adds the state, if there is one, to `kept`, and the node that it may point into.
+  // Adds to `kept` the state, if there is one, and the node that the state may point into.
   void KeepIn(RefCountedList& kept) const {
     if (state_ && state_->op) kept.push_back(state_->op);
     if (node_) kept.push_back(node_);
@@ -98,13 +97,14 @@ class FunctionStateHandle {
     return status;
   }
 
-  // The mutex that a run holds while several operators share the state; else null.
+  // Returns the mutex that a run holds if several operators share the state; else null.
   Mutex* mutex() const {
     return shareable_ && shareable_->is_shared ? &shareable_->mutex : nullptr;
   }
 
  private:
-  // The state is not called directly: its owner may end before this operator.
+  // Finds the state of the forward operator. Does not set a direct call, because the state's owner
+  // may be destroyed before this operator.
   void FindForwardState(const FunctionNode& node) {
     const OperatorDef& def = node.op.def();
     const Blob* blob = node.op.workspace()->FindBlob(def.args().Get<std::string>(kStateArgument));
@@ -115,7 +115,7 @@ class FunctionStateHandle {
     state_->is_shared = true;
     shareable_ = state_.get();
   }
-  // A library's hook makes a node of its own.
+  // Makes the state. For a library's operator makes no AbiNode: the library's hook makes its own.
   IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
     if (node.record->library.empty()) node_ = MakeIntrusive<AbiNode>(node.op.def());
     const OpContext context{node.op.device(), &node.op.def(), node_ ? &node_->node() : nullptr,
@@ -140,15 +140,16 @@ class FunctionStateHandle {
 
   IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
-  FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
-  // In place of the state's Run, from the second run on: the state takes note of the first.
+  FunctionState* shareable_ = nullptr;  // the same, if another operator may also run it
+  // Replaces the state's Run from the second run on; the first run goes through the state, which
+  // records it.
   decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;
 };
 
-// The arguments of the functions, and the memory that the views among them point into. A run that
-// ends later than its function returns keeps it.
+// The arguments of the functions, and the memory that their views point into. A run that ends after
+// its function has returned keeps it.
 struct FunctionRun : RefCounted {
   FunctionRun(const opkit_host& host, std::string op, Device device, size_t num_inputs,
               size_t num_outputs)
@@ -176,11 +177,13 @@ struct FunctionRun : RefCounted {
   ResourceState resource;
   std::vector<TensorSlot> inputs, outputs;
   std::vector<Tensor> dense;  // copies of strided inputs
-  std::vector<Tensor> sums;   // results that are to be added to an output
+  std::vector<Tensor> sums;   // results to be added to an output
   std::vector<OpTensor> input_views, output_views;
-  std::vector<const char*> input_layouts, output_layouts;  // empty where all are standard
+  std::vector<const char*> input_layouts, output_layouts;  // empty if all are standard
 };
 
+// Binds the views of an operator's tensors for its functions: infers, makes outputs and measures
+// scratch.
 class FunctionViews {
  public:
   explicit FunctionViews(FunctionNode& node)
@@ -205,7 +208,7 @@ class FunctionViews {
     reqs_[Index(output)] = req == OpReq::kInplace ? OpReq::kWrite : req;
     bound_ = false;
   }
-  // A run whose views are bound to nothing yet.
+  // Makes a run whose views are not bound yet.
   IntrusivePtr<FunctionRun> NewRun() {
     inferred_ = 0;
     bound_ = false;
@@ -213,7 +216,7 @@ class FunctionViews {
                                       reqs_.size());
   }
 
-  // The views are those of the tensors as they are now: none has changed since they were bound.
+  // True if the views are up to date: no tensor has changed since they were bound.
   bool AreBound() const {
     if (!bound_ || inferred_ != op_.inference().version() || !op_.inference().fresh()) return false;
     for (const BoundTensor& one : bound_tensors_)
@@ -222,7 +225,7 @@ class FunctionViews {
         return false;
     return true;
   }
-  // Infers where the inputs have changed, makes the outputs, and binds the views of `run`.
+  // Infers if the inputs have changed, makes the outputs, and binds the views of `run`.
   OPKIT_COLD void Bind(FunctionRun& run, const FunctionDeviceLink& link) {
     bound_ = false;
     BindInputs(run);
@@ -255,7 +258,7 @@ class FunctionViews {
     open_[o] = false;
     return run.output_views[o] = run.outputs[o].view;
   }
-  // Throws where the function has returned without making one.
+  // Throws if the function has returned without making an open output.
   void CheckMade() const {
     for (size_t o = 0; o < open_.size(); ++o)
       if (open_[o]) [[unlikely]]
@@ -271,12 +274,12 @@ class FunctionViews {
   }
 
  private:
-  // A tensor as it was when it was bound.
+  // The properties of a tensor when it was bound.
   struct BoundTensor {
     const Blob* blob;
     const Tensor* tensor;
     const void* data;
-    const int64_t* extents;  // beside the rank: comparing two Shapes would be 4 ns each
+    const int64_t* extents;  // with the rank: comparing two Shapes would cost 4 ns each
     int rank;
     DType dtype;
   };
@@ -352,8 +355,8 @@ class FunctionViews {
   OPKIT_COLD void Infer(const FunctionDeviceLink& link) {
     const bool infers_shapes = node_.record->infer_shape || node_.record->abi.infer_shape;
     auto infer = [&](InferenceContext& context) {
-      // If the functions are another backend of an operator that exists, the schema of that
-      // operator says the shapes.
+      // If the functions are another backend of an existing operator, the schema of that operator
+      // infers the shapes.
       const bool silent = node_.is_forward() && !infers_shapes;
       if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
         schema->Infer(context);
@@ -369,7 +372,7 @@ class FunctionViews {
           Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", name(), " leaves output ",
                 o, " unknown: ", ToString(shape));
     };
-    // Data may still be on its way in the stream.
+    // The stream may still be writing the data.
     op_.inference().Infer(op_.def(), inputs_, infer, [&] {
       if (link.drain) link.drain(link.context);
     });
@@ -389,7 +392,7 @@ class FunctionViews {
     inferred_ = op_.inference().version();
   }
 
-  // Whether the function makes the output itself.
+  // True if the function makes the output itself.
   bool IsOpen(size_t o, OpReq req) const {
     const auto& info = op_.inference().outputs()[o];
     if (!node_.is_forward() || !node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS) ||
@@ -416,13 +419,13 @@ class FunctionViews {
         continue;
       }
       const Wanted wanted = Want(output);
-      Tensor before;  // the result is added to it
+      Tensor before;  // the result is added to this tensor
       if (req == OpReq::kAdd) {
         CheckAddable(output, wanted);
         before = *op_.Output(output);
       }
       Tensor* tensor = op_.Output(output, *wanted.shape, wanted.dtype);
-      // The output was strided, or lay where an input lies, and has got memory of its own.
+      // The output was strided or shared an input's memory, and now has its own memory.
       if (req == OpReq::kAdd && tensor->raw_data() != before.raw_data()) tensor->CopyFrom(before);
       if (req == OpReq::kAdd && !node_.record->Has(OPKIT_OP_ACCEPTS_ADD)) {
         Tensor& sum = run.sums[o];
@@ -441,7 +444,7 @@ class FunctionViews {
       TellLayout(*tensor, o, reqs_.size(), run.output_layouts, run.call.output_layouts);
     }
   }
-  // The inferred dtype and shape; without setInferShape those of the output tensor.
+  // Returns the inferred dtype and shape; without setInferShape those of the output tensor.
   Wanted Want(int output) {
     const auto& info = op_.inference().outputs()[Index(output)];
     if (info.known && info.dtype != DType::kUndefined) return {info.dtype, &info.shape};
@@ -475,15 +478,16 @@ class FunctionViews {
 
   FunctionNode& node_;
   OperatorBase& op_;
-  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
   std::vector<OpReq> reqs_;
   std::vector<bool> mutated_;
-  std::vector<bool> open_;  // outputs that the function is to make, in the run in progress
+  std::vector<bool> open_;  // outputs that the function must make in the current run
   std::vector<BoundTensor> bound_tensors_;
-  uint64_t inferred_ = 0;  // the version of inference that scratch was measured for
-  bool bound_ = false;     // the views were bound in a run without special requests
+  uint64_t inferred_ = 0;  // the inference version for which scratch was measured
+  bool bound_ = false;     // the views are reusable: all requests are kWrite, no output is open
 };
 
+// Runs the functions of a record for one operator.
 class RecordBody final : public FunctionBody, public OutputMaker {
  public:
   RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass, FunctionDevice& functions)
@@ -501,7 +505,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
 
   void Run() override {
     if (is_async() && run_.use_count() > 1) [[unlikely]]
-      run_ = NewRun();  // the last one was cancelled and still goes on
+      run_ = NewRun();  // the last run was cancelled and still continues
     const Release release{*this};
     opkit_call& call = run_->call;
     std::memset(call.author, 0, sizeof call.author);
@@ -532,6 +536,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   }
 
  private:
+  // Releases the memory of the run at the end of the scope, also after an exception.
   struct Release {
     RecordBody& self;
     ~Release() {
@@ -552,7 +557,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     Connect(*run);
     return run;
   }
-  // Not where the work runs after the function, in the stream's thread.
+  // True if the function can make outputs: not if its work runs later, in the stream's thread.
   bool makes_outputs() const {
     return node_.is_forward() && node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS) &&
            !(link_.asynchronous && link_.launch);
@@ -588,7 +593,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
       }
     }
   }
-  // The function has returned; its run ends here, or with its completion.
+  // Ends the run of an asynchronous function that has returned: here, or with its completion.
   OPKIT_COLD void EndLater() {
     if (!run_->resource.deferred) {
       AddUp();
@@ -608,7 +613,8 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     }
     state_.KeepIn(deferred.kept);
   }
-  // On a stream, work that was issued may still use the memory that the functions allocated.
+  // Frees the memory that the functions allocated; on a stream only after the issued work, which
+  // may still use it.
   OPKIT_COLD void ReleaseMemory() noexcept {
     ResourceState& resource = run_->resource;
     resource.used = false;
@@ -624,8 +630,8 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     }
     resource.memory.Clear();
   }
-  // The function has failed after it took its completion, which may still be on its way: it then
-  // ends nothing.
+  // Handles a function that failed after it took its completion handle, which another thread may
+  // still complete: the handle then completes only an unused event.
   OPKIT_COLD void Abandon() noexcept {
     ResourceState& resource = run_->resource;
     const IntrusivePtr<DeferredRun> deferred = std::move(resource.deferred);
@@ -636,7 +642,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
       KeepRun(*deferred);
       views_.KeepStorages(deferred->kept);
       deferred->Arrive();
-    } catch (...) {  // no memory: the completion ends nothing
+    } catch (...) {  // out of memory: the completion handle stays without effect
     }
   }
 
@@ -645,7 +651,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   FunctionDeviceLink link_;
   RunSeeds seeds_;
   IntrusivePtr<FunctionRun> run_;
-  FunctionStateHandle state_;  // destroyed first: its code may be a library's, which node_ keeps
+  FunctionStateHandle state_;  // destroyed first: node_ keeps the library with its code
 };
 
 OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,

@@ -1,4 +1,5 @@
-// Registers records as operators of the program: schema, kernels, gradient.
+// FunctionOpHost's definitions: register records as operators of the program, with schema, kernels
+// and gradient.
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
@@ -20,8 +21,8 @@ OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType ty
   return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
 }
 
-// Makes the operators of a record. Not a lambda, which would be hidden as FunctionOpHost is, inside
-// a kernel that is not.
+// Makes the operators of a record. Not a lambda: a lambda would have FunctionOpHost's hidden
+// visibility inside a kernel that is not hidden.
 struct FunctionOperatorCreator {
   FunctionRecord record;
   FunctionPass pass;
@@ -41,12 +42,13 @@ struct FunctionOperatorCreator {
   }
 };
 
+// Makes the backward node of a function operator.
 class FunctionGradient final : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
   FunctionRecord record;
 
-  // Inputs that the operator writes to get no gradient.
+  // Makes the node <name>_backward. Inputs that the operator writes to get no gradient.
   std::vector<OperatorDef> GetGradientDefs() override {
     const OperatorDef& def = Def();
     OperatorDef backward(def.type() + "_backward");
@@ -62,7 +64,7 @@ class FunctionGradient final : public GradientMakerBase {
       backward.Output(skipped ? std::string() : GI(input));
     }
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
-    // Every kernel is asked, since any backend may come to run the node.
+    // Checks every kernel, because any backend may run the node later.
     bool leaves_state = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
@@ -127,7 +129,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
     kernel.op += "_backward";
     if (!backward_added_) AddBackward();
   }
-  // Nodes that leave a state for their backward are neither merged nor folded.
+  // Nodes that leave a state for their backward node are neither merged nor folded.
   kernel.leaves_state =
       pass == FunctionPass::kForward && device.create_state && device.shares_state;
   if (kernel.leaves_state && schema_ && !schema_->is_stateful()) schema_->KeepsState();
