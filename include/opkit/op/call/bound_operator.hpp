@@ -1,5 +1,5 @@
-// BoundOperator: an operator in a workspace of its own, to whose inputs and outputs the caller
-// binds memory before each run. A library runs its class operators so for its host
+// BoundOperator: an operator in its own workspace. The caller binds memory to its inputs and
+// outputs before each run. A library runs its class operators this way for its host
 // (plugin/export/export_operators.hpp).
 #ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
@@ -10,24 +10,24 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Functions and no virtual ones: g++ compiles every override that a program might reach by a
-// virtual call.
+// An operator, its workspace, and the functions that use them. Function pointers instead of virtual
+// functions: g++ compiles every override that a program might reach by a virtual call.
 struct BoundOperator {
-  IntrusivePtr<RefCounted>
-      bound;  // the workspace and the operator, first argument of the functions
-  // The place of an input's or output's tensor; null where the node leaves it out. An output that
-  // has an input's name shares that input's place.
+  IntrusivePtr<RefCounted> bound;  // workspace and operator; first argument of the functions
+  // Returns the tensor object of an input or output, to be set before a run; null if the node
+  // leaves it out. An output with the name of an input shares the input's tensor object.
   Tensor* (*input)(RefCounted& bound, size_t i) = nullptr;
   Tensor* (*output)(RefCounted& bound, size_t o) = nullptr;
-  // The output that the run has made; null where it is no tensor.
+  // Returns the output of the run; null if it is no tensor.
   const Tensor* (*result)(RefCounted& bound, size_t o) = nullptr;
-  // `issue`: returns when the work is issued. Errors: as OperatorBase::Run and SetScratch.
+  // Runs the operator; with `issue` returns once the work is issued. Throws the errors of
+  // OperatorBase::Run and SetScratch.
   void (*run)(RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) = nullptr;
 };
 
-// Makes the operator of a kernel, in a configuration that it proposed or none. Errors: as
-// CreateOperator. A library whose only operators are typed ones on the CPU does not need it:
-// whatever registers another kernel fills it (UseOperatorCalls).
+// Makes the operator of a kernel, in a configuration that the kernel proposed or in none. Throws
+// the errors of CreateOperator. A library with only typed CPU operators does not need it: the
+// registration of any other kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};

@@ -1,5 +1,5 @@
-// OperatorCall: a ResolvedOperator's operator, bound to a workspace of its own, run on the caller's
-// tensors. It selects the kernel for their types and converts layouts, where a kernel asks for
+// OperatorCall: a ResolvedOperator's operator, bound to its own workspace and run on the caller's
+// tensors. It selects the kernel for the tensors' types and converts layouts if a kernel needs
 // that.
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
@@ -10,46 +10,48 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// An operator that ResolvedOperator calls on the caller's tensors.
 class OperatorCall {
  public:
-  // Errors: as CreateOperator.
+  // Throws the errors of CreateOperator.
   OPKIT_IMAGE_LOCAL OperatorCall(const OpSchema& schema, const OperatorDef& def);
 
-  // As ResolvedCall::run.
+  // Like ResolvedCall::run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
 
  private:
   struct Release;
-  // An operator's own workspace: state that it keeps there is not in the next operator's way.
+  // The workspace of one operator. Each operator has its own, so that state in it does not disturb
+  // the next operator.
   struct Place {
     std::unique_ptr<Workspace> workspace;
     std::vector<Tensor*> inputs;
   };
   Place MakePlace() const;
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
-  // Takes the first candidate for the inputs as they are now.
+  // Makes the operator of the first candidate for the current inputs.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
-  // Puts the inputs into the layouts that the operator takes.
+  // Converts the inputs to the operator's layouts.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
-  // Puts an output into the standard layout, in the caller's memory where that fits.
+  // Converts an output to the standard layout, in the caller's memory if that fits.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
 
   const OpSchema& schema_;
   OperatorDef def_;
   std::unique_ptr<Workspace> workspace_;
   std::unique_ptr<OperatorBase> op_;
-  std::vector<Tensor*> inputs_;  // in the workspace; null where left out
+  std::vector<Tensor*> inputs_;  // in the workspace; null for an input that is left out
   std::vector<Blob*> outputs_;
-  bool checks_types_ = false;  // before the run, for an operator that does not
-  bool selects_ = false;       // some kernel's place depends on the inputs
+  bool checks_types_ = false;  // infers before a run, because the operator itself does not
+  bool selects_ = false;       // the order of kernels depends on the inputs
   bool converts_ = false;      // the operator has other layouts than the standard one
-  std::vector<InferenceCache::Output> selected_for_;  // inputs
+  std::vector<InferenceCache::Output> selected_for_;  // dtypes and shapes of the inputs
 };
 
 OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const OperatorDef& def);
-// Lets Invoke and ResolvedOperator call kernels that are no typed operator's on the CPU. What
-// registers such a kernel calls it.
+// Lets Invoke and ResolvedOperator call kernels other than typed CPU kernels. The registration of
+// such a kernel calls it.
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
 }  // namespace detail

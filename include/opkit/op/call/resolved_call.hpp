@@ -1,5 +1,5 @@
-// ResolvedCall: what a ResolvedOperator calls. A typed operator on the CPU is called directly
-// (direct_call.hpp); everything else is an operator bound to a workspace (operator_call.hpp).
+// ResolvedCall: the call behind a ResolvedOperator. A typed operator on the CPU is called directly
+// (direct_call.hpp); any other operator is bound to a workspace (operator_call.hpp).
 #ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 #define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -14,17 +14,18 @@ namespace detail {
 
 class OperatorCall;
 
+// A call that is prepared for repeated use.
 struct ResolvedCall {
-  // Runs on as many inputs as the node has, into as many outputs, whose memory is reused where it
-  // fits. `issue`: returns when the work is issued. On an Error the outputs are as they were. One
-  // call at a time. A function and no virtual one: g++ compiles every override that a program might
-  // reach by a virtual call.
+  // Runs on all inputs of the node, into all its outputs, and reuses the outputs' memory if it
+  // fits. With `issue` returns once the work is issued. On an Error the outputs are unchanged. One
+  // call at a time. A function object instead of a virtual function: g++ compiles every override
+  // that a program might reach by a virtual call.
   UniqueFunction<void(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue)> run;
-  OperatorCall* by_operator = nullptr;  // null: directly
+  OperatorCall* by_operator = nullptr;  // null for a direct call
 };
 
-// Makes the call of an operator. A program whose only operators are typed ones on the CPU does not
-// need it: whatever registers another kernel fills it (UseOperatorCalls).
+// Makes the call of an operator. A program with only typed CPU operators does not need it: the
+// registration of any other kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
                                                      const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};

@@ -10,6 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The workspace and the operator behind a BoundOperator.
 struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
   OperatorPlace(const Kernel& kernel, const OperatorDef& def, const KernelConfig* config)
       : here(def.device()) {
@@ -19,7 +20,7 @@ struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
     }
     const CPUStreamScope in_stream(here);
     op = CreateOperator(def, &workspace, {.kernel = &kernel, .config = config});
-    // The caller's event tells when work on native streams has run.
+    // The caller's event completes with the work on native streams.
     if (FindNativeStreams(def.device().type)) op->DisableEvent();
     for (const std::string& name : def.outputs())
       outputs.push_back(name.empty() ? nullptr : workspace.FindBlob(name));
@@ -27,10 +28,10 @@ struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
   static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
   static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
 
-  CPUStream here;  // the operator's turn in a stream of the caller's
+  CPUStream here;  // runs work at once: this thread already has its turn in a stream
   Workspace workspace;
   std::unique_ptr<OperatorBase> op;
-  std::vector<Blob*> inputs, outputs;  // null where the node leaves one out
+  std::vector<Blob*> inputs, outputs;  // null for a value that is left out
 };
 
 OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const OperatorDef& def,

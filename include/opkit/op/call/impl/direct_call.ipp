@@ -26,7 +26,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
   RethrowFromConstructor(kernel, def);
 }
 
-// Lets go of the tensors of a call.
+// Releases the tensors of a call.
 struct DirectCall::Finish {
   DirectCall& self;
   ~Finish() {
@@ -129,7 +129,7 @@ OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
   try {
     sink->Describe(
         identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
-  } catch (...) {  // of the schema's cost; the run itself was right
+  } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
@@ -139,8 +139,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (kernels.empty()) ThrowNoKernel(def, {});
   const Kernel& kernel = *kernels.front();
   if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return {};
-  // The order of backends does not matter to an operator that has one, but OPKIT_BACKENDS may leave
-  // that out.
+  // The order of backends does not matter for a single kernel, but OPKIT_BACKENDS may exclude it.
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);

@@ -8,8 +8,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Leaves the workspace's tensors without memory, and unspecified until the next call
-// sets them.
+// Releases the memory of the workspace's tensors at the end of a call; the next call sets them
+// again.
 struct OperatorCall::Release {
   OperatorCall& self;
   ~Release() {
@@ -52,7 +52,7 @@ OPKIT_INLINE void OperatorCall::Run(std::span<const Tensor> inputs, std::span<Te
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
   if (issue) {
-    op_->DisableEvent();  // one run follows another unfinished
+    op_->DisableEvent();  // the next run may be issued before this one has finished
     op_->RunAsync();
   } else {
     op_->Run();
@@ -121,7 +121,7 @@ OPKIT_INLINE void OperatorCall::Select() {
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_.InferOutputs(def_, infos);
   Place place = MakePlace();
-  // Work that goes on in a stream has not made what would have to be converted.
+  // On a stream, the output does not exist yet when it would have to be converted.
   const bool converts = def_.device().type == DeviceType::kCPU;
   bool is_standard = true;
   auto op = g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
