@@ -1,5 +1,6 @@
-// Gradients by operator: REGISTER_GRADIENT names its maker, other macros say that there is none.
-// AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp node by node.
+// Gradients by operator: REGISTER_GRADIENT names an operator's gradient maker; other macros declare
+// that there is none. AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp
+// node by node.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
@@ -12,10 +13,11 @@ namespace opkit::inline OPKIT_ABI {
 enum class GradientKind : uint8_t {
   kMaker,
   kNone,       // no gradient flows through it
-  kShouldNot,  // asking is a mistake
+  kShouldNot,  // a request for it is a mistake
   kNotImplemented,
 };
 
+// A registered gradient of an operator.
 struct GradientRegistration {
   using Make = UniqueFunction<GradientOpsMeta(
       const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
@@ -23,12 +25,12 @@ struct GradientRegistration {
   Make make;
   const char* file = "";
   int line = 0;
-  std::string problem;  // a second registration; reported when the gradient is asked for
+  std::string problem;  // a second registration; GetGradientForOp reports it
 
   std::string Place() const { return StrCat(file, ":", line); }
 };
 
-// Thread-safe; never throws while it is filled in.
+// The gradients of all operators. Thread-safe; never throws during registration.
 class GradientRegistry {
  public:
   GradientRegistry();
@@ -38,15 +40,15 @@ class GradientRegistry {
     return *registry;
   }
   OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
-  // The same operator from the same place is the same registration; from another place it is kept
-  // as a problem, which CheckRegistrations lists.
+  // Adds a registration. A second one of the same operator from the same place is ignored; from
+  // another place it becomes a problem, which CheckRegistrations lists.
   OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
-  // Null when nothing was registered.
+  // Returns null if nothing was registered.
   GradientRegistration* Find(const std::string& op) const;
-  // For tests and libraries.
+  // Removes a registration; for tests and libraries.
   void Remove(const std::string& op);
-  // Names, for an operator without a gradient, a gradient of nearly that name that no operator has;
-  // empty where there is none.
+  // Returns, for an operator without a gradient, a sentence about a gradient of nearly its name
+  // that no operator has; empty if there is none.
   OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:
@@ -54,14 +56,14 @@ class GradientRegistry {
   State* const state_;  // its own
 };
 
-// True when the operator has a gradient maker.
+// True if the operator has a gradient maker.
 OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
 
-// The operators that compute the gradients of a node's inputs, given the names of those of its
-// outputs (one for each, empty where none flows). Errors: kNotFound when nothing was registered for
-// the operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and
-// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients or a node its
-// schema refuses; kAlreadyExists.
+// Returns the operators that compute the gradients of a node's inputs. `g_output` has the names of
+// the gradients of its outputs, one for each output, empty if none flows. Throws kNotFound if no
+// gradient was registered for the operator; kUnsupported for SHOULD_NOT_DO_GRADIENT and
+// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients, or for a node
+// that its schema refuses; kAlreadyExists for a gradient that was registered twice.
 OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
                                                    const std::vector<GradientValue>& g_output,
                                                    GradientNames& names);
@@ -70,7 +72,8 @@ OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
 
 namespace detail {
 
-// The maker's operators, with the device, engine and arguments that they take over from the node.
+// Returns the maker's operators, with the device, engine and arguments that they copy from the
+// node.
 GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
                                  GradientNames& names);
 
@@ -95,13 +98,13 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 }  // namespace detail
 }  // namespace opkit
 
-// What opkit/not_included.hpp has in their place.
+// Replaces the macros that opkit/not_included.hpp defines.
 #undef OPKIT_REGISTER_GRADIENT_STR
 #undef OPKIT_REGISTER_GRADIENT
 #undef OPKIT_NO_GRADIENT
 #undef OPKIT_SHOULD_NOT_DO_GRADIENT
 #undef OPKIT_GRADIENT_NOT_IMPLEMENTED_YET
-// The maker comes last, so that it may contain commas.
+// Registers a gradient maker. The maker comes last, so that it may contain commas.
 #define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
@@ -114,9 +117,9 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
                                         __LINE__)
-// No gradient flows through the operator: its inputs get none.
+// Declares that no gradient flows through the operator: its inputs get none.
 #define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
-// Asking for its gradient is a mistake (an optimiser's update, a metric).
+// Declares that a request for the gradient is a mistake (an optimiser's update, a metric).
 #define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
   OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
 #define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \

@@ -1,4 +1,5 @@
-// What code that does without the registry of gradients, where nothing registers one, asks of it.
+// Hooks into the registry of gradients, for code that must also link without it: they stay empty if
+// a program registers no gradient.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
@@ -9,11 +10,11 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a gradient is registered for an operator, also one of the kinds that say that there is
-// none. The registration of a gradient fills it.
+// True if a gradient is registered for an operator, including the kinds that declare that there is
+// none. RegisterGradient fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/graph.hpp"};
-// Frees a library's registry of gradients, where the library ends. The registry fills it.
+// Frees a library's registry of gradients when the library is unloaded. The registry fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail

@@ -1,5 +1,5 @@
-// GradientMakerBase: op authors derive from it to name the operators that compute the gradients of
-// a node's inputs from those of its outputs. gradient.hpp registers the derived class.
+// GradientMakerBase: operators' authors derive from it to name the operators that compute the
+// gradients of a node's inputs from those of its outputs. gradient.hpp registers the derived class.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
@@ -7,8 +7,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The blobs that hold the gradient of one value: one dense tensor; or indices and values of slices
-// along the first axis; or nothing, where no gradient flows.
+// The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
+// the first axis; or nothing if no gradient flows.
 struct GradientValue {
   std::string dense;
   std::string indices;
@@ -25,30 +25,30 @@ struct GradientValue {
   friend std::string ToString(const GradientValue& value);
 };
 
+// The gradient operators of a node, and the gradients that they make.
 struct GradientOpsMeta {
   std::vector<OperatorDef> ops;        // in the order they run
-  std::vector<GradientValue> g_input;  // of every input; empty where no gradient flows
+  std::vector<GradientValue> g_input;  // for every input; empty if no gradient flows
 };
 
-// Names of gradients, by an explicit map: whether a value is a gradient, and of which value, is
-// looked up and never read from its name, and no gradient gets the name of another value. One map
-// serves a whole graph, whose names are reserved before the first gradient is named.
+// The names of gradients, in an explicit map: only the map decides if a value is a gradient, and of
+// which value, never the name. No gradient gets the name of another value. One map serves a whole
+// graph; reserve the graph's names before the first gradient is named.
 class GradientNames {
  public:
   GradientNames();
   GradientNames(GradientNames&&) = delete;
   ~GradientNames();
-  // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
-  // before.
+  // Reserves a name for a value. Throws kAlreadyExists if the name was given to a gradient before.
   void Reserve(const std::string& name);
   // Reserves the names of a node's values and of its output gradients.
   void ReserveNamesOf(const OperatorDef& def, const std::vector<GradientValue>& g_output);
-  // The gradient's name of a value; always the same one.
+  // Returns the name of the value's gradient; always the same name.
   const std::string& Of(const std::string& value);
-  // One more blob for a part of the value's gradient (one use among several, indices, values).
+  // Returns a new name for a part of the value's gradient (one use among several, indices, values).
   std::string Fresh(const std::string& value, const std::string& suffix = "_grad");
   bool IsGradient(const std::string& name) const { return ValueOf(name); }
-  // The value that `name` is a gradient of; null when this map did not make the name.
+  // Returns the value that `name` is a gradient of; null if this map did not make the name.
   const std::string* ValueOf(const std::string& name) const;
 
  private:
@@ -56,7 +56,7 @@ class GradientNames {
   detail::IntrusivePtr<Table> table_;
 };
 
-// Base of makers. One object serves one node.
+// The base class of gradient makers. One object serves one node.
 //
 //   class ScaleGradient : public GradientMakerBase {
 //     using GradientMakerBase::GradientMakerBase;
@@ -71,17 +71,18 @@ class GradientMakerBase {
   GradientMakerBase(GradientMakerBase&&) = delete;
   OPKIT_INLINE virtual ~GradientMakerBase();
 
-  // Whether the gradient operators take over the node's device, engine and those arguments that
-  // they take; an argument that they set themselves stays.
+  // True if the gradient operators copy the node's device, engine and those arguments that they
+  // accept. An argument that the maker has set stays.
   virtual bool CopyDeviceOption() const { return true; }
   virtual bool CopyEngine() const { return true; }
   virtual bool CopyArguments() const { return true; }
 
-  // The gradient operators. Names every output gradient it reads by GO and every input gradient it
-  // makes by GI (or SetDense, SetSparse); inputs not named get no gradient.
+  // Returns the gradient operators. The override names every output gradient that it reads by GO,
+  // and every input gradient that it makes by GI (or SetDense, SetSparse). An input without a name
+  // gets no gradient.
   OPKIT_INLINE virtual std::vector<OperatorDef> GetGradientDefs();
   OPKIT_INLINE virtual GradientOpsMeta Get();
-  // Without it names come from a map that knows this node alone.
+  // Sets the map of names. By default names come from a map for this node only.
   void UseNames(GradientNames* names) { names_ = names; }
 
  protected:
@@ -93,8 +94,9 @@ class GradientMakerBase {
     return def_.outputs()[Check(i, def_.outputs().size(), "output")];
   }
 
-  // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
-  // none was given: ask GradOut(i) first where that is possible.
+  // Returns the blobs of the gradient of output i. GO, GO_I and GO_V throw kInvalidArgument if the
+  // gradient is of the other kind, or if none was given: check GradOut(i) first if that is
+  // possible.
   const GradientValue& GradOut(int i) const {
     return g_output_[Check(i, g_output_.size(), "output")];
   }
@@ -102,17 +104,17 @@ class GradientMakerBase {
   const std::string& GO_I(int i) const { return Given(i, true).indices; }
   const std::string& GO_V(int i) const { return Given(i, true).values; }
 
-  // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
-  // gets two gradients, which the caller of the maker adds up.
+  // Returns the blobs for the gradient of input i, named at the first call. A value that two inputs
+  // read gets two gradients; the caller of the maker adds them.
   const std::string& GI(int i);
   const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
   const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
-  // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
+  // Sets the gradient of input i to a blob with another name, such as GO(0) itself.
   void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
   void SetSparse(int i, const std::string& indices, const std::string& values) {
     Gradient(i, true) = GradientValue::Sparse(indices, values);
   }
-  // A name for an intermediate result of several gradient operators.
+  // Returns a name for an intermediate result of several gradient operators.
   std::string Temporary(const std::string& hint);
   GradientNames& Names();
 

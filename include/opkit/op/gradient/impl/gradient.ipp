@@ -80,7 +80,7 @@ inline void CheckOutputGradients(const OperatorDef& def,
     if (std::string why = schema->Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
 }
-// The gradient of a node that runs the one graph that it carries.
+// Makes the gradient of a node that runs its only graph; returns false for any other node.
 inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
                                 const std::vector<GradientValue>& g_output, GradientNames& names,
                                 GradientOpsMeta& meta) {
@@ -101,7 +101,7 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
   const std::string& op = def.type();
   GradientRegistration* registration = GradientRegistry::Global().Find(op);
   if (!registration) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // throws for an unknown operator
     if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
       return meta;
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,

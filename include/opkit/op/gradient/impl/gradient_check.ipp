@@ -1,4 +1,5 @@
-// CheckGradient's definition: runs the gradient operators, and compares them with differences.
+// CheckGradient's definition: runs the gradient operators and compares their results with
+// differences.
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_CHECK_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_CHECK_IPP_
 
@@ -25,6 +26,7 @@ OPKIT_INLINE std::string ToString(const GradientCheckResult& result) {
 
 namespace detail {
 
+// Checks the gradient of one node, in a workspace of its own.
 class GradientChecker {
  public:
   GradientChecker(const OperatorDef& def, std::vector<Tensor> inputs,
@@ -49,8 +51,8 @@ class GradientChecker {
   }
 
  private:
-  // Runs the node with element `element` of input `changed` and of every other input of its name
-  // set to `value`.
+  // Runs the node with `value` as element `element` of input `changed` and of all other inputs with
+  // the same name.
   void RunForward(int changed, int64_t element, double value) {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (def_.inputs()[i].empty()) continue;
@@ -70,8 +72,8 @@ class GradientChecker {
     return out;
   }
 
-  // Output gradients of both signs and of magnitude 0.25 to 1.25; the loss is their product with
-  // the outputs.
+  // Makes output gradients of both signs and of magnitude 0.25 to 1.25, and runs the gradient
+  // operators. The loss is the product of these weights and the outputs.
   void RunGradient() {
     const std::vector<Tensor> outputs = Outputs();
     GradientNames names;
@@ -92,7 +94,7 @@ class GradientChecker {
     for (const GradientValue& value : gradient_.g_input)
       analytic_.push_back(value.IsEmpty() ? Tensor() : Dense(value));
   }
-  // Whether the gradient of some input depends on this one, of an output.
+  // True if the gradient of an input depends on this output gradient.
   bool IsRead(const std::string& g_output) const {
     const auto is_it = [&](const GradientValue& value) {
       return value.dense == g_output || value.values == g_output;
@@ -102,14 +104,15 @@ class GradientChecker {
              return std::ranges::count(op.inputs(), g_output) > 0;
            });
   }
-  // An output that forward keeps for backward is no part of the loss.
+  // Removes an output from the loss, because the maker does not read its gradient: forward keeps
+  // such an output only for backward.
   void LeaveOut(size_t output) {
     weights_[output] = Tensor();
     result_.notes.push_back(StrCat("output ", output, " '", def_.outputs()[output],
                                    "', whose gradient the maker reads nowhere: none flows through "
                                    "it"));
   }
-  // The gradient as float64, sparse slices added up; undefined dtype where a finding says why.
+  // Returns the gradient as float64, with sparse slices added; undefined dtype after a finding.
   Tensor Dense(const GradientValue& value) {
     const size_t i = analytic_.size();
     const Shape& shape = inputs_[i].shape();
@@ -155,7 +158,7 @@ class GradientChecker {
     }
     if (!IsFloatingPoint(inputs_[index].dtype()) || analytic_[index].dtype() == DType::kUndefined)
       return;
-    // A value that several inputs read is tested once, against the sum of their gradients.
+    // A value that several inputs read is tested once, with the sum of their gradients.
     Tensor sum = CopyOf(analytic_[index]);
     for (size_t k = 0; k < inputs_.size(); ++k) {
       if (k == index || def_.inputs()[k] != def_.inputs()[index]) continue;
@@ -175,8 +178,8 @@ class GradientChecker {
                        " is ", shown.analytic, ", but the numeric gradient is ", shown.numeric,
                        wrong > 1 ? StrCat(" (", wrong, " elements of ", count, " differ)") : ""));
   }
-  // Whether an output changes with the first elements of input i, those included whose gradient the
-  // maker does not read.
+  // True if an output changes with one of the first elements of input i, including outputs whose
+  // gradient the maker does not read.
   bool Matters(int i) {
     constexpr int64_t kElements = 4;
     const Tensor& input = inputs_[Index(i)];
@@ -196,8 +199,8 @@ class GradientChecker {
     const double step = options_.step > 0 ? options_.step : kSteps[place];
     ++result_.elements_checked;
     double numeric = Difference(i, element, step, weights_);
-    // A kink within the step spoils the difference, and so does rounding where the function is
-    // flat: a wrong gradient is wrong by any step.
+    // Tries other steps: a kink within the step spoils the difference, and so does rounding if the
+    // function is flat. A wrong gradient is wrong with every step.
     for (const double other : {step / 8, step * 4}) {
       if (RelativeError(analytic, numeric) <= threshold) break;
       const double again = Difference(i, element, other, weights_);
@@ -210,12 +213,12 @@ class GradientChecker {
     result_.mismatches.push_back({i, element, analytic, numeric});
     return false;
   }
-  // The slope of the loss with these weights, summed in float64 over the differences of each output
-  // element.
+  // Returns the slope of the loss with these weights, summed in float64 over the differences of
+  // each output element.
   double Difference(int i, int64_t element, double step, const std::vector<Tensor>& weights) {
     const Tensor& input = inputs_[Index(i)];
     const double x = GetNumber(input, element);
-    Tensor probe(Shape{2}, input.dtype());  // what x + step and x - step are in this dtype
+    Tensor probe(Shape{2}, input.dtype());  // x + step and x - step, rounded to this dtype
     SetNumber(probe, 0, x + step);
     SetNumber(probe, 1, x - step);
     RunForward(i, element, GetNumber(probe, 0));
@@ -244,7 +247,7 @@ class GradientChecker {
   std::unique_ptr<OperatorBase> forward_;
   GradientOpsMeta gradient_;
   std::vector<Tensor> weights_, analytic_;
-  std::vector<Tensor> all_weights_;  // those of outputs that are no part of the loss among them
+  std::vector<Tensor> all_weights_;  // also of outputs outside the loss
   GradientCheckResult result_;
 };
 

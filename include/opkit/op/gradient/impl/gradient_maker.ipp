@@ -25,10 +25,9 @@ struct GradientNames::Table : detail::RefCounted {
   struct Row {
     const std::string* value = nullptr;     // the value that this name is a gradient of
     const std::string* gradient = nullptr;  // the gradient of this value
-    int next =
-        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
+    int next = 0;  // next suffix to try for a taken name, so that many uses stay cheap; 0: free
   };
-  std::map<std::string, Row> rows;  // whose names the rows point to
+  std::map<std::string, Row> rows;  // the rows point to these names
 };
 OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
 OPKIT_INLINE GradientNames::~GradientNames() = default;
@@ -78,7 +77,7 @@ OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
         " must override GetGradientDefs() or Get()");
 }
 OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
-  return {GetGradientDefs(), g_input_};  // in this order
+  return {GetGradientDefs(), g_input_};  // in this order: GetGradientDefs fills g_input_
 }
 
 OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
@@ -87,7 +86,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
   const auto here = def_.inputs().begin() + i;
   const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
   if (!repeated) name = Names().Of(*here);
-  // In place, the value's gradient may be the very one that comes in.
+  // For an operator in place, the value's gradient may be the output gradient itself.
   if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
     name = Names().Fresh(*here);
   return name;
