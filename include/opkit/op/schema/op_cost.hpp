@@ -1,4 +1,4 @@
-// OpCost: what one run of an operator costs, whatever the device.
+// OpCost: the work of one run of an operator, the same for every device.
 #ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
 #define OPKIT_OP_SCHEMA_OP_COST_HPP_
 
@@ -8,7 +8,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Work of one run, for benchmarks and selection.
+// The work of one run, for benchmarks, profiles and selection.
 struct OpCost {
   uint64_t flops = 0;
   uint64_t bytes_read = 0;

@@ -1,5 +1,5 @@
-// The documentation of an operator's attributes, inputs and outputs: the same in a schema and
-// across the boundary of a library.
+// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
+// in a library's record.
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -9,16 +9,16 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// One attribute that an operator takes.
+// An attribute that an operator accepts.
 struct AttributeSchema {
   std::string name;
   std::string doc;
   bool required = false;
   std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
-  std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
+  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
 
-  // The first string of an attribute that is none of the values; null where all are.
+  // Returns the first string of an attribute that is none of the values; null if all are allowed.
   const std::string* FindOther(const Attribute& given) const {
     for (const std::string& found : given.values().strings) {
       bool allowed = values.empty();
@@ -29,13 +29,13 @@ struct AttributeSchema {
   }
 };
 
-// One input or output.
+// An input or output.
 struct ValueSchema {
   std::string name;
   std::string doc;
   std::vector<DType> dtypes;  // empty: any
 
-  // True also for a dtype that is not known.
+  // True if the dtype is allowed, or unknown.
   bool Allows(DType dtype) const {
     for (const DType allowed : dtypes)
       if (allowed == dtype) return true;

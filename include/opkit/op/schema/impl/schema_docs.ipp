@@ -1,4 +1,4 @@
-// The definitions of opkit/op/schema/schema_docs.hpp.
+// The definitions of ToMarkdown and DocsOfAllOperators.
 #ifndef OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
 #define OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
 
@@ -8,7 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// `text` on one line, with its bars escaped.
+// Returns `text` on one line, with its bars escaped.
 inline std::string Cell(const std::string& text) {
   std::string out;
   for (char c : text) {
@@ -38,14 +38,14 @@ inline std::string NameOf(const std::vector<ValueSchema>& values, const char* wh
              : StrCat(what, " ", i);
 }
 
-// "one of `valid`, `same`"
+// Returns "one of `valid`, `same`".
 inline std::string ValueList(const std::vector<std::string>& values) {
   std::string out = "one of";
   for (const std::string& value : values) out += StrCat(out == "one of" ? " `" : ", `", value, "`");
   return out;
 }
 
-// The pairs among the first few inputs and outputs: a predicate may allow any number of them.
+// Lists the pairs among the first 8 inputs and outputs: a predicate may allow any number of pairs.
 inline std::string InplaceList(const OpSchema& schema) {
   constexpr int kShown = 8;
   std::string out;
@@ -58,7 +58,8 @@ inline std::string InplaceList(const OpSchema& schema) {
   return out;
 }
 
-// How many inputs and outputs a node has. A function of the attributes is asked without any.
+// Returns the numbers of inputs and outputs of a node. A function of the attributes is called
+// without any.
 inline std::pair<std::string, std::string> Counts(const OpSchema& schema) {
   std::pair<std::string, std::string> counts{schema.expected_inputs(), schema.expected_outputs()};
   if (!schema.has_arity_function()) return counts;
