@@ -1,4 +1,4 @@
-// TypedOperator: the Operator<Context> of typed kernels, one class for each context. Graphs,
+// TypedOperator: the operator class of typed kernels, one class for each context. Graphs,
 // workspaces, streams, observers and CreateOperator run a typed kernel through it.
 #ifndef OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 #define OPKIT_OP_TYPED_TYPED_CLASS_HPP_
@@ -14,7 +14,7 @@ namespace detail {
 template <class Context>
 class TypedOperator final : public Operator<Context> {
  public:
-  // Errors: as TypedCall.
+  // Throws the errors of TypedCall.
   TypedOperator(const TypedKernel& kernel, const OperatorDef& def, Workspace* ws)
       : Operator<Context>(def, ws),
         call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
@@ -46,7 +46,7 @@ class TypedOperator final : public Operator<Context> {
   }
 
   TypedCall call_;
-  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
   std::vector<const Tensor*> outputs_;
 };
 

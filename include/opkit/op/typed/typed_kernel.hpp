@@ -1,6 +1,6 @@
-// TypedKernel: what OPKIT_OP(…).Kernel<Context, T…>() registers: a record of the signature's rows
-// and, for each element type, a function that calls the author's with values of those rows. The
-// rest of a run, which no signature changes, is TypedCall's.
+// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has the signature's
+// rows and, for each element type, a function that calls the author's function with the values of
+// those rows. TypedCall has the rest of a run, which is the same for all signatures.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -10,32 +10,33 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The value of one parameter in a run, whatever its C++ type is.
+// The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
   TypedExtents extents;           // of a tensor
   void* data = nullptr;           // of a tensor
   bool present = false;           // false: the node leaves the input out
   uint64_t number = 0;            // the bytes of an attribute that is a number, bool or enum
-  IntrusivePtr<RefCounted> held;  // a Shared of any other attribute
+  IntrusivePtr<RefCounted> held;  // a Shared<T> for an attribute of any other type T
 };
 
-// Reads an attribute into a slot. Errors: kTypeMismatch, kOutOfRange.
+// Reads an attribute into a slot. Throws kTypeMismatch, kOutOfRange.
 using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 
 // The function for one element type.
 struct TypedVersion {
-  DType element;  // kUndefined: the function is over <Context> alone
+  DType element;  // kUndefined for a function over <Context> alone
   bool (*call)(void* context, const TypedSlot* slots);
-  const AttributeReader* readers;  // one for each row; null where that is a tensor's
+  const AttributeReader* readers;  // one for each row; null for a tensor's row
 };
 
+// The record of a typed kernel; a constant of the program.
 struct TypedKernel {
   std::span<const TypedParameter> rows;
   std::span<const TypedVersion> versions;
-  int element_input;  // the input whose dtype chooses the version; -1: there is one
+  int element_input;  // the input whose dtype selects the version; -1: only one version
 };
 
-// `value` as an element of type T. Error (kOutOfRange) where an integer or bool cannot hold it.
+// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 [[noreturn]] OPKIT_COLD void ThrowNoElement(double value, DType dtype);
 template <class T>
 T ToElement(double value) {
@@ -62,7 +63,8 @@ template <class T>
 void ReadAttribute(const Attribute& attribute, TypedSlot& slot) {
   SetSlot(slot, attribute.Get<T>());
 }
-// Of a parameter of the element type, or of a list of it, which is kept as floating point.
+// Reads an attribute of the function's element type, or a list of it. Nodes keep it as floating
+// point.
 template <class T>
 void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   if constexpr (kIsVector<T>) {
@@ -75,7 +77,7 @@ void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   }
 }
 
-// The parameter that a slot holds the value of.
+// Makes the parameter from its slot.
 template <class P>
 P FromSlot(const TypedSlot& slot) {
   using Traits = ParameterTraits<P>;

@@ -1,5 +1,5 @@
-// TypedSchema: an OpSchema filled in from the table of a typed operator's parameters, and the shape
-// rules that its builder adds, run in order as the schema's inference.
+// TypedSchema: fills in an OpSchema from the table of a typed operator's parameters. The shape
+// rules that the builder adds run in order as the schema's inference.
 #ifndef OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 #define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
@@ -9,19 +9,19 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Shared by the builder and the schema's functions.
+// The schema of a typed operator and its rules, shared by the builder and the schema's functions.
 class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
  public:
   static IntrusivePtr<TypedSchema> Make(const char* name, const char* file, int line,
                                         std::span<const TypedParameter> rows);
   TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows);
 
-  // These inputs and outputs have one shape. The names of both are mixed: a negative place stands
-  // for a name of the other list.
+  // Requires the same shape of these inputs and outputs. Both lists come from one list of names: an
+  // index is -1 if the name is in the other list.
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
   void AddRule(UniqueFunction<void(InferenceContext&)> rule);
   void AddInplace(int input, int output);
-  // Registers a kernel, and adds its element types to those of the kernels before it.
+  // Registers a kernel, and adds its element types to those of earlier kernels.
   void AddKernel(DeviceType device, const TypedKernel& kernel, MakeTyped make) noexcept;
   void AddProblem(std::string_view what);
 

@@ -1,5 +1,6 @@
-// The signature of a typed operator's function as a table that the compiler reads: kind, name,
-// place, dtype or attribute type of each parameter, and the sentences for what cannot be read.
+// The signature of a typed operator's function as a compile-time table: kind, name, place, and
+// dtype or attribute type of each parameter. Also the compile errors for signatures that cannot be
+// read.
 #ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 #define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -21,7 +22,7 @@ constexpr bool IsInput(ParameterKind kind) {
 constexpr bool IsOutput(ParameterKind kind) { return kind == ParameterKind::kOut; }
 constexpr bool IsAttribute(ParameterKind kind) { return kind == ParameterKind::kAttr; }
 
-// Whether T may stand in Attr<"name", T>.
+// True if T is allowed in Attr<"name", T>.
 template <class T>
 inline constexpr bool kIsAttributeElement =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> ||
@@ -58,7 +59,7 @@ struct ParameterTraits<Out<Name, T>> : KnownParameter<ParameterKind::kOut, Name,
 template <FixedName Name, class T>
 struct ParameterTraits<Attr<Name, T>> : KnownParameter<ParameterKind::kAttr, Name, T> {};
 
-// One row of the table.
+// One row of the table: a parameter of the function.
 struct TypedParameter {
   ParameterKind kind;
   FixedName name;
@@ -81,7 +82,7 @@ consteval TypedParameter DescribeParameter() {
   return row;
 }
 
-// The type of a function: R (Context&, P...).
+// Reads the type of a function: R (Context&, P...).
 template <class F>
 struct TypedSignature {
   static constexpr bool kReadable = false;
@@ -110,18 +111,19 @@ struct TypedSignature<R (*)(C&, P...)> {
 template <class R, class C, class... P>
 struct TypedSignature<R (*)(C&, P...) noexcept> : TypedSignature<R (*)(C&, P...)> {};
 
-// Function is the type of a lambda of OPKIT_OP that stands for a function template over <Context>
-// alone, or over <Context, T>.
+// True if the function has a version for these types. Function is the type of OPKIT_OP's lambda,
+// which stands for a function template over <Context> alone, or over <Context, T>.
 template <class Function, class... Types>
 inline constexpr bool kHasVersion = std::is_invocable_v<Function, std::type_identity<Types>...>;
 template <class Function, class... Types>
 using SignatureOf = TypedSignature<decltype(Function{}(std::type_identity<Types>{}...))>;
 
-// Two element types that the function may be asked for, to see which parameters change with T.
+// Returns two element types for which the function has versions, to see which parameters change
+// with T.
 template <class Function>
 consteval auto ElementProbes() {
   if constexpr (kHasVersion<Function, CPUContext, float, float, float>) {
-    // No template: a compiler that goes on after saying so takes any arguments.
+    // Not a template: a compiler that continues after this error accepts any arguments.
     return std::type_identity<bool>{};
   } else if constexpr (kHasVersion<Function, CPUContext, float> &&
                        kHasVersion<Function, CPUContext, double>) {
@@ -161,14 +163,14 @@ struct TypedFunctionOf<Function, void(T, U)> {
   static constexpr bool kIsElement =
       std::is_same_v<A, B> || (std::is_same_v<A, T> && std::is_same_v<B, U>) ||
       (std::is_same_v<A, std::vector<T>> && std::is_same_v<B, std::vector<U>>);
-  // Where T occurs, it is the element type itself.
+  // True if every parameter that depends on T has T itself, or a vector of T, as its type.
   static constexpr bool kElementsAreT = []<size_t... I>(std::index_sequence<I...>) {
     return (kIsElement<typename Signature::template Value<I>, typename Other::template Value<I>> &&
             ...);
   }(std::make_index_sequence < Signature::kReadable ? Signature::kCount : 0 > {});
 };
 
-// All that OPKIT_OP needs to know of a readable function.
+// The facts about a readable function that OPKIT_OP needs.
 template <class Function>
 struct TypedFunction
     : TypedFunctionOf<Function, typename decltype(ElementProbes<Function>())::type> {};
@@ -186,7 +188,7 @@ consteval auto TypedRows() {
     row.place = IsInput(row.kind) ? inputs++ : IsOutput(row.kind) ? outputs++ : attributes++;
     if (!row.by_element) continue;
     row.dtype = DType::kUndefined;
-    if (IsAttribute(row.kind))  // kept as floating point whatever T is
+    if (IsAttribute(row.kind))  // kept as floating point for every T
       row.attribute =
           row.attribute >= AttributeType::kInts ? AttributeType::kFloats : AttributeType::kFloat;
   }
@@ -195,7 +197,7 @@ consteval auto TypedRows() {
 template <class Function>
 inline constexpr auto kTypedRows = TypedRows<Function>();
 
-// Index of the parameter of that name and kind, or -1.
+// Returns the index of the parameter of that name and kind, or -1.
 template <class Function>
 constexpr int FindParameter(FixedName name, bool (*of_kind)(ParameterKind)) {
   const auto& rows = kTypedRows<Function>;
@@ -203,7 +205,7 @@ constexpr int FindParameter(FixedName name, bool (*of_kind)(ParameterKind)) {
     if (of_kind(rows[i].kind) && rows[i].name == name) return static_cast<int>(i);
   return -1;
 }
-// Place of the input (output) of that name, or -1.
+// Returns the place of the input (output) of that name, or -1.
 template <class Function>
 constexpr int FindPlace(FixedName name, bool (*of_kind)(ParameterKind)) {
   const int found = FindParameter<Function>(name, of_kind);
@@ -223,7 +225,7 @@ constexpr bool NamesDiffer() {
       if (rows[a].name == rows[b].name) return false;
   return true;
 }
-// Place of the first required input declared with T, or -1.
+// Returns the place of the first required input declared with T, or -1.
 template <class Function>
 constexpr int ElementInput() {
   for (const TypedParameter& row : kTypedRows<Function>)
@@ -231,7 +233,7 @@ constexpr int ElementInput() {
   return -1;
 }
 
-// Reports the first mistake in the function's signature as a compile error; true without any.
+// Reports the first mistake in the function's signature as a compile error; true if there is none.
 template <class Function>
 consteval bool CheckTypedFunction() {
   using F = TypedFunction<Function>;

@@ -1,5 +1,5 @@
-// The parameters of a typed operator: In, OptionalIn, Out and Attr. Each carries its name in its
-// type; each is copied into a kernel's lambda, on any device.
+// The parameters of a typed operator: In, OptionalIn, Out and Attr. Each has its name in its type.
+// A kernel's lambda can copy each of them, on any device.
 #ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 #define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The extents of a dense tensor as a kernel sees it.
+// The extents of a dense tensor, for kernels.
 class TypedExtents {
  public:
   static constexpr int kMaxRank = 8;
@@ -19,7 +19,8 @@ class TypedExtents {
   OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
   OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
-  // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
+  // Returns an extent; negative axes count from the end. On the host throws kOutOfRange for an axis
+  // that the tensor does not have.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const {
 #ifdef OPKIT_DEVICE_PASS
     return dims_[axis < 0 ? axis + rank_ : axis];
@@ -29,7 +30,7 @@ class TypedExtents {
   }
   Shape shape() const { return Shape(dims_, Index(rank_)); }
 
-  // Error (kUnsupported) for a rank past kMaxRank.
+  // Throws kUnsupported for a rank past kMaxRank.
   OPKIT_COLD void SetShape(const Shape& shape) {
     size_ = shape.numel();
     rank_ = shape.rank();
@@ -45,7 +46,7 @@ class TypedExtents {
   int rank_ = 0;
 };
 
-// A dense tensor as a kernel sees it: a pointer and the extents, row-major.
+// A dense tensor for kernels: a pointer and the extents, row-major.
 template <class T>
 class TypedView : public TypedExtents {
  public:
@@ -63,8 +64,8 @@ class TypedView : public TypedExtents {
   T* data_ = nullptr;
 };
 
-// The value of an attribute. A string, a tensor or a list is held by reference, so that a kernel's
-// lambda that copies it copies a pointer.
+// The value of an attribute. A string, a tensor or a list is held by reference, so that a lambda's
+// copy copies only a pointer.
 template <class T, bool kHeld = !std::is_trivially_copyable_v<T>>
 class AttrValue {
  public:
@@ -101,7 +102,7 @@ class In : public detail::TypedView<const T> {
   using detail::TypedView<const T>::TypedView;
 };
 
-// An input that a node may leave out: false then, and empty.
+// An input that a node may leave out: it is then false and empty.
 template <FixedName Name, Element T>
 class OptionalIn : public In<Name, T> {
  public:
@@ -124,7 +125,7 @@ class Out : public detail::TypedView<T> {
 };
 
 // An attribute: an integer, floating-point number, bool, std::string, Tensor, or a std::vector of
-// one of these. Converts to T; value() where a template must deduce it. Required unless the
+// one of these. Converts to T; use value() if a template must deduce T. Required unless the
 // operator gives it a default. Strings, tensors and lists are for host code; a copy of such an Attr
 // shares them.
 template <FixedName Name, class T>

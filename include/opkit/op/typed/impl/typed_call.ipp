@@ -7,7 +7,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The node's attribute, or the default. Error: kNotFound.
+// Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
                                       const std::string& name) {
   if (const Attribute* given = def.args().Find(name)) return *given;
@@ -45,7 +45,7 @@ OPKIT_INLINE TypedCall::TypedCall(const TypedKernel& kernel, const OpSchema& sch
       } catch (const Error& error) {
         if (!row.by_element || error.code() != ErrorCode::kOutOfRange)
           Throw(error.code(), "argument '", name, "': ", error.message());
-        // It matters only to a run with this element type.
+        // The error matters only to a run with this element type.
         state.refused = StrCat("argument '", name, "' is ", error.message());
       }
     }

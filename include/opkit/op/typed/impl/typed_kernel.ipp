@@ -1,4 +1,4 @@
-// The definitions of opkit/op/typed/typed_kernel.hpp.
+// The definition of ThrowNoElement.
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 

@@ -9,7 +9,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "x: float32, y?: T -> z: T, alpha: float": equal for functions that make equal schemas.
+// Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
+// make equal schemas.
 OPKIT_COLD inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   std::string inputs, rest;
   for (const TypedParameter& row : rows) {
@@ -53,7 +54,7 @@ OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
   schema.NumInputs(required_inputs, inputs).NumOutputs(outputs);
 }
 
-// One shape for all of these inputs and outputs, from what is known of any of them.
+// Merges all known shapes of these inputs and outputs and sets the result for all of them.
 inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
                            const std::vector<int>& inputs, const std::vector<int>& outputs) {
   const auto name = [&](int i) {
@@ -114,7 +115,7 @@ OPKIT_COLD OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const Typ
     kernel.typed = &typed;
     kernel.make_typed = make;
     OpRegistry::Global().AddKernel(std::move(kernel));
-  } catch (...) {  // no memory: a missing kernel is seen at the first lookup
+  } catch (...) {  // out of memory: the first lookup reports a missing kernel
   }
 }
 OPKIT_INLINE void TypedSchema::AddProblem(std::string_view what) {
