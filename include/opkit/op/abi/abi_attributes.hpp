@@ -1,5 +1,5 @@
-// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
-// opkit_attr, and back. What another image hands over is checked member by member before it is
+// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
+// array of opkit_attr, and back. Data from another image is checked member by member before it is
 // read.
 #ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
@@ -10,8 +10,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
-// where the header's sizes are larger.
+// The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
+// header has members of later versions.
 inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
                           kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
                           kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
@@ -20,42 +20,41 @@ static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTenso
               sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
               sizeof(opkit_library) >= kLibraryBytes &&
               sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
-// The most elements, inputs or kernels: a larger count is taken for damage. So is a struct of more
-// bytes, and a name or another text of more.
+// The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
+// name or other text. A larger number counts as damage.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
 
-// Whether the other image's array lies as its elements must.
+// True if the other image's array is aligned for its elements.
 template <class T>
 bool IsAligned(const T* array) {
   return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
 }
-// Whether the other image's struct is there, lies as it must, and says a size that it can have.
+// True if the other image's struct is not null, is aligned, and has a size that it can have.
 template <class Struct>
 bool IsReadable(const Struct* it, uint64_t least_bytes) {
   return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
-// Error (kInvalidArgument) where the other image gives no room for an answer, or none that lies as
-// it must.
+// Throws kInvalidArgument if the other image's pointer for a result is null or not aligned.
 template <class T>
 void RequireRoom(const T* room, const char* what) {
   if (!room || !IsAligned(room))
     Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
 }
-// The other image's text; null is an empty one. Error (kInvalidArgument) where it does not end.
+// Copies the other image's text; null is empty. Throws kInvalidArgument for a text without an end.
 std::string TextOfAbi(const char* text);
 
-// The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
-// empty where it may be read.
+// Returns why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
+// empty if it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 
-// A tensor over the memory that another image views: `host` itself where the view still shows all
-// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
-// Error (kInvalidArgument) for a struct that is no view.
+// Returns a tensor over the memory that another image views. The result is `host` itself if the
+// view still shows all of it, or a part of `host`'s storage if the memory lies in it. Otherwise the
+// other image owns the memory. Throws kInvalidArgument for a struct that is no valid view.
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 
-// Holds all that the array points to.
+// Arguments as an array of opkit_attr; owns everything that the array points to.
 class AbiAttributes : public RefCounted {
  public:
   explicit AbiAttributes(const Arguments& arguments);
@@ -66,7 +65,7 @@ class AbiAttributes : public RefCounted {
   RefCountedList items_;  // an Item for each attribute
   std::vector<const opkit_attr*> pointers_;
 };
-// Copies everything. Error (kInvalidArgument) for a struct that is no attribute.
+// Copies the attributes. Throws kInvalidArgument for a struct that is no valid attribute.
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail

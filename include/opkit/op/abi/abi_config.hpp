@@ -1,5 +1,5 @@
-// Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
-// which each image has numbers of its own.
+// Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
+// because each image has its own numbers for them.
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #define OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
@@ -9,8 +9,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An opkit_config with the arrays that it points to. Error (kUnsupported) for a layout with a
-// descriptor, which is known to its own image alone.
+// An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
+// descriptor, which only its own image knows.
 class OPKIT_IMAGE_LOCAL AbiConfig {
  public:
   AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
@@ -23,13 +23,13 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
   std::vector<int32_t> inplace_;
 };
 
-// Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
-// image does not know.
+// Reads a configuration. Throws kInvalidArgument for a struct that is no valid configuration;
+// kNotFound for a layout that this image does not know.
 OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config* config, size_t num_inputs,
                                            size_t num_outputs);
-// Null: the standard layout.
+// Returns the layout of that name; the standard layout for null.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
-// As TensorOfView, in a layout; null: the standard one.
+// Like TensorOfView, for a tensor in a layout; null is the standard layout.
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail

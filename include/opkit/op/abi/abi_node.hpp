@@ -1,5 +1,5 @@
-// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to functions of an
-// operator. For definitions. The graphs that nodes carry are in graph/abi_graph.hpp.
+// Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
+// definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
 #ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
 #define OPKIT_OP_ABI_ABI_NODE_HPP_
 
@@ -15,16 +15,17 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Filled by graph/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
-// pointers, and copies one.
+// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
+// and to the pointers; the second copies a graph.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
                                              std::vector<const opkit_graph*>&)>
     g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
     g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
 
-// Numbers of symbols. A host's are those of interned names, so that the graph around a node and the
-// one that it carries agree. In a library a symbol is called by its number, "s12".
+// Converts extents: a known extent, -1 for unknown, or a lower number for a symbol. A host uses the
+// numbers of interned names, so that the graph around a node and the graph that it carries agree. A
+// library names a symbol by its number, "s12".
 inline constexpr const char* kAbiSymbol = "s";
 OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
   if (dim.is_known()) return dim.value();
@@ -48,7 +49,7 @@ OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
   return name.empty() ? Dim() : Sym(name);
 }
 
-// An opkit_node, and the data that it points to.
+// An opkit_node with the data that it points to.
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
@@ -84,15 +85,15 @@ class AbiNode : public RefCounted {
   const OperatorDef def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_, control_inputs_;
-  RefCountedList graphs_;  // of AbiGraph
+  RefCountedList graphs_;  // list of AbiGraph
   std::vector<const opkit_graph*> graph_pointers_;
   opkit_node node_{};
 };
 
-// Knowledge of values as an array of opkit_value, which a library refines.
+// The types of values as an array of opkit_value, which a library refines.
 class AbiValues {
  public:
-  // `symbols` gathers those of inputs and outputs: an answer may name no others.
+  // Adds the symbols of these values to `symbols`; a library's result may use no others.
   AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
       : symbols_(symbols), values_(infos.size()) {
     for (size_t i = 0; i < infos.size(); ++i) {
@@ -159,7 +160,7 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
-// Names that a library hands over.
+// Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
   if (count > most || (count > 0 && (!names || !IsAligned(names))))
@@ -174,7 +175,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
   return read;
 }
 
-// Copies everything. Error (kInvalidArgument) for a struct that is no node.
+// Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
       (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
@@ -203,8 +204,8 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   return def;
 }
 
-// A dtype and shape as the other side knows them. What this image has no number for is unknown, and
-// of a library an Error (kInvalidArgument).
+// Reads the dtype and shape of an opkit_value. A dtype or rank that does not exist in this image is
+// unknown for a library; in a program it throws kInvalidArgument.
 inline TensorInfo InfoOfAbi(const opkit_value& value) {
   TensorInfo info;
   if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
@@ -220,8 +221,8 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
   return info;
 }
 
-// The other side's array of values, as this image's inference reads it, and what that says of them
-// written back. Error (kInvalidArgument) for an array that is none.
+// The other image's array of values for inference in this image, which can store its results there.
+// Throws kInvalidArgument for an array that is not valid.
 class ValuesOfAbi {
  public:
   ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
@@ -265,7 +266,7 @@ class ValuesOfAbi {
   }
 
  private:
-  // The standard one for a layout that only the other side knows.
+  // Returns the standard layout for a layout that only the other image knows.
   static Layout KnownLayout(const char* its_name) {
     const std::string name = TextOfAbi(its_name);
     if (g_registered_layouts)
@@ -274,7 +275,7 @@ class ValuesOfAbi {
     return {};
   }
   std::vector<TensorInfo> infos_;
-  std::list<Tensor> constants_;  // that infos_ point to
+  std::list<Tensor> constants_;  // infos_ point to these
 };
 
 }  // namespace detail

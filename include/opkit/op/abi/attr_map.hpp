@@ -1,5 +1,5 @@
-// AttrMap: an operator's attributes as text, which is how function operators read them; typed
-// access parses. Made once when the operator is built.
+// AttrMap: an operator's attributes as text, the form that function operators read; typed access
+// parses the text. Made once when the operator is built.
 #ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
 #define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
@@ -16,7 +16,7 @@ namespace detail {
 // The argument of a backward node that names the blob with its forward operator's state.
 inline constexpr std::string_view kStateArgument = "__state";
 
-// Its address identifies the type, in every translation unit.
+// The address of kTypeTag<T> identifies T, the same in every translation unit.
 template <class T>
 inline constexpr char kTypeTag = 0;
 
@@ -32,14 +32,15 @@ std::string NumberText(Number value) {
   char buffer[32];
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
 }
-// The shortest text that reads back as the same number; as the same float for a value that is one.
+// Returns the shortest text that reads back as the same number; as the same float if the value is a
+// float.
 inline std::string FloatText(double value) {
   const auto narrow = static_cast<float>(value);
   return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
 }
 
-// The attribute as text: 3, 0.1, true, text, [1, 2], ["a", "b"]. Floating-point numbers lose
-// nothing, unlike in messages.
+// Returns the attribute as text: 3, 0.1, true, text, [1, 2], ["a", "b"]. Floating-point numbers
+// lose nothing, unlike in messages.
 inline std::string AttributeText(const Attribute& attribute) {
   const Attribute::Values& values = attribute.values();
   if (attribute.type() == AttributeType::kString) return values.strings[0];
@@ -61,7 +62,7 @@ std::optional<T> ParseText(std::string_view text) {
     if (text == "true" || text == "True" || text == "1") return true;
     if (text == "false" || text == "False" || text == "0") return false;
     return std::nullopt;
-  } else {  // independent of the program's locale
+  } else {  // does not depend on the program's locale
     static_assert(std::is_arithmetic_v<T>,
                   "AttrMap::get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
@@ -97,8 +98,8 @@ std::optional<std::vector<T>> ParseList(std::string_view text) {
 
 }  // namespace detail
 
-// An operator's attributes as text, made once when the operator is built. The toolkit's own,
-// kStateArgument, is left out. Reading a number costs its parsing.
+// An operator's attributes as text, made once when the operator is built. Excludes the toolkit's
+// own attribute kStateArgument. Reading a number parses its text.
 class AttrMap {
  public:
   AttrMap() = default;
@@ -115,26 +116,26 @@ class AttrMap {
         items_.emplace_back(name, node.attrs[i]->text);
   }
 
-  // Takes the default of a declared attribute for one that the node does not give.
+  // Adds the default of a declared attribute that the node does not give.
   void AddDefault(const std::string& name, const Attribute& value) {
     if (!contains(name)) items_.emplace_back(name, detail::AttributeText(value));
   }
 
-  // The text of the attribute; null when there is none.
+  // Returns the text of the attribute; null if there is none.
   const std::string* find(std::string_view name) const {
     for (const auto& [key, text] : items_)
       if (key == name) return &text;
     return nullptr;
   }
   bool contains(std::string_view name) const { return find(name); }
-  // The attribute as T, `fallback` when there is none. Error (kTypeMismatch) for text that does not
-  // read as T.
+  // Returns the attribute as T, `fallback` if there is none. Throws kTypeMismatch for text that
+  // does not read as T.
   template <class T>
   T get(std::string_view name, T fallback) const {
     const std::string* text = find(name);
     return text ? Parse<T>(name, *text) : std::move(fallback);
   }
-  // The attribute as T. Error (kNotFound) when there is none.
+  // Returns the attribute as T. Throws kNotFound if there is none.
   template <class T>
   T get(std::string_view name) const {
     const std::string* text = find(name);
@@ -148,7 +149,7 @@ class AttrMap {
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
 
-  // The attributes as any map of strings; made at the first call for each type and kept.
+  // Returns the attributes as any map of strings; made at the first call for each type and kept.
   template <detail::StringMap Map>
   const Map& As() const {
     using Copy = detail::Shared<Map>;

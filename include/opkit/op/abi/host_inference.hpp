@@ -1,4 +1,5 @@
-// Inference in a library by the operators of the program that has loaded it. For definitions.
+// InferOnHost: a library's inference by the operators of the program that loaded it. Only
+// definitions include this header.
 #ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 
@@ -11,7 +12,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
 }
-// Errors: those of the program's operator; kNotFound where there is none.
+// Infers by the program's operator. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;

@@ -1,5 +1,5 @@
-// The host's side of opkit_abi.h: the table of functions that serve function operators, in this
-// program and in the libraries it loads, and the failure that each thread is about to report.
+// The host's side of opkit_abi.h: the table of functions that serve function operators in this
+// program and in its libraries, and each thread's current failure.
 #ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
 #define OPKIT_OP_ABI_HOST_TABLE_HPP_
 
@@ -12,25 +12,25 @@ namespace opkit::inline OPKIT_ABI {
 
 // Receives operators' log lines. Called from any thread.
 using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
-// Replaces the log hook and returns the one before; null goes back to stderr.
+// Replaces the log hook and returns the previous hook; null restores logging to stderr.
 LogHook SetLogHook(LogHook hook);
 
 namespace detail {
 
-// Hands a line to the log hook.
+// Passes a line to the log hook.
 void WriteLog(LogLevel level, std::string_view op, std::string_view text);
 
-// The reason why the function that this thread runs fails.
+// The reason for the failure of the function that this thread runs.
 struct HostError : RefCounted {
   std::string text;              // given by the operator
   std::string failure;           // given by a function of the host's table
-  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
+  std::exception_ptr exception;  // their cause, if thrown in this program
 };
-using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
+using HostErrorSlot = IntrusivePtr<HostError>;  // made at the first failure
 
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
-// Gives this thread an empty error, and at its end the error that it had before.
+// Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
  public:
   HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
@@ -41,11 +41,11 @@ class HostErrorScope {
   HostErrorSlot* outer_;
 };
 
-// Called in a catch block: keeps the exception as this thread's failure, and says which status to
-// answer. `unknown` describes an exception that is not a std::exception.
+// Keeps the exception in flight as this thread's failure, and returns the status for it; for use in
+// a catch block. `unknown` describes an exception that is not a std::exception.
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
 KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
-// Runs `body` for a caller of the table.
+// Runs `body` for a caller of the table; returns the status.
 template <class Body>
 opkit_status AnswerCaller(Body body) noexcept {
   try {
@@ -56,7 +56,8 @@ opkit_status AnswerCaller(Body body) noexcept {
   }
 }
 
-// This program's own table, in use from the first function operator on.
+// Returns this program's own table. The first call, from the first function operator, puts the
+// table into use.
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 }  // namespace detail

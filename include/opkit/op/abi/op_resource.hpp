@@ -1,6 +1,6 @@
-// OpResource: the services that a function operator's host gives it: memory, scratch, threads, the
-// stream, random numbers, logging, sub-events, and every other operator by name. It calls
-// opkit_abi.h's table, so that it is the same in a program and in a library.
+// OpResource: the services of a function operator's host: memory, scratch, threads, the stream,
+// random numbers, logging, sub-events, and all other operators by name. It calls opkit_abi.h's
+// table, so that it is the same in a program and in a library.
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
@@ -19,11 +19,12 @@ inline const char* ToString(LogLevel level) {
 
 namespace detail {
 
-// Where the program's own host keeps exception objects, so that an exception of an operator of the
-// program arrives as it was thrown. Null in a library, whose exceptions must not leave it.
+// The functions by which the program's own host keeps exception objects, so that an exception of a
+// program's operator arrives as it was thrown. Null in a library, whose exceptions must not leave
+// it.
 struct ExceptionKeeper {
   void (*keep)() noexcept;  // keeps the exception being handled
-  void (*rethrow)();        // throws the exception kept last, if any
+  void (*rethrow)();        // throws the last kept exception, if any
 };
 OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr;
 
@@ -34,7 +35,7 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
              : ErrorCode::kOperatorFailed;
 }
 
-// Called in a catch block: returns the status for a caller of the ABI, and the exception's text.
+// Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
 OPKIT_COLD inline opkit_status DescribeException(
     std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
@@ -49,8 +50,8 @@ OPKIT_COLD inline opkit_status DescribeException(
   }
   return OPKIT_FAILED;
 }
-// Called in a catch block: reports the exception to the host, and says which status to return to
-// it.
+// Reports the exception in flight to the host, and returns the status for it; for use in a catch
+// block.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
   std::string text;
   const opkit_status status = DescribeException(text);
@@ -58,8 +59,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
   if (g_exceptions) g_exceptions->keep();
   return status;
 }
-// Runs `body`, which may answer with an OpStatus, for the host; exceptions are reported to the
-// host.
+// Runs `body` for the host. `body` may return an OpStatus; exceptions are reported to the host.
 template <class Body>
 OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   try {
@@ -91,7 +91,8 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
         "depend on f(attrs, shapes)");
 }
 
-// A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
+// A loop's body behind a function pointer. Keeps the body's exception, to be thrown where the loop
+// began.
 template <class F>
 struct LoopBody {
   F& f;
@@ -112,7 +113,7 @@ struct LoopBody {
   }
 };
 
-// Calls f(begin, end) for ranges that make up [0, n), on the host's threads.
+// Calls f(begin, end) for ranges that together are [0, n), on the host's threads.
 template <class F>
 void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
@@ -139,7 +140,7 @@ void RunHostLoop(const opkit_host* host, const opkit_call* call, int64_t n, int6
   });
 }
 
-// Work on its way to a stream.
+// The work of a launch() on its way to a stream.
 template <class F>
 struct LaunchedWork {
   F work;
@@ -164,8 +165,8 @@ struct LaunchedWork {
 
 }  // namespace detail
 
-// A named part of an operator's own code, for the scope's life: work in it has an identity of its
-// own, below the operator's.
+// Names a part of an operator's own code, for the scope's life: the work in it has its own
+// identity, below the operator's.
 class OpScope {
  public:
   OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
@@ -181,9 +182,9 @@ class OpScope {
   opkit_scope scope_{};
 };
 
-// The rest of an operator that returned before its outputs were there: Complete or Fail it, once,
-// from any thread. If the handle is dropped before, the operator fails. Its tensors and memory last
-// until then.
+// The handle by which an operator completes after it has returned: call Complete or Fail once, from
+// any thread. If the handle is destroyed before, the operator fails. The operator's tensors and
+// memory live until then.
 class OpCompletion {
  public:
   OpCompletion(const opkit_host* host, opkit_completion* completion)
@@ -216,7 +217,7 @@ class OpCompletion {
 
 namespace detail {
 
-// The upper half of the ABI's kind is the host's own: Invocation::custom.
+// Converts an identity. The upper half of the ABI's kind has the host's own Invocation::custom.
 inline opkit_invocation ToAbi(const Invocation& identity) {
   return {identity.id, identity.parent,
           static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
@@ -228,8 +229,8 @@ inline Invocation FromAbi(const opkit_invocation& identity) {
 
 }  // namespace detail
 
-// Goes on with the work of an operator in a thread of the author's own, for the scope's life.
-// `identity` comes from OpResource::invocation.
+// Continues an operator's work in a thread of the author, for the scope's life. `identity` comes
+// from OpResource::invocation.
 class OpAdoption {
  public:
   explicit OpAdoption(const Invocation& identity) {
@@ -243,12 +244,12 @@ class OpAdoption {
   opkit_scope scope_{};
 };
 
-// An operator that OpResource::invoke_async has begun. Valid during the call.
+// An operator that OpResource::invoke_async has started. Valid during the call.
 class OpPending {
  public:
   OpPending(const opkit_call* call, opkit_pending* pending) : call_(call), pending_(pending) {}
-  // Returns when it has ended; meanwhile the thread runs other work of the host's. Error: the one
-  // that it failed with.
+  // Waits for the operator's end; meanwhile the thread runs other work of the host. Throws the
+  // error with which the operator failed.
   void Wait() const {
     if (const opkit_status status = call_->host->wait(call_, pending_); status != OPKIT_OK)
       detail::ThrowHostFailure(call_->host, status);
@@ -259,21 +260,22 @@ class OpPending {
   opkit_pending* pending_;
 };
 
-// A handle, copied freely, valid during the call it was given to and, where that calls defer(),
-// until the completion: work that goes on captures a copy. Members may be called from any thread of
-// the call, except invoke(), invoke_async(), temporary() and random(), which one thread at a time
-// may. After the function has returned, defer(), invoke_async() and allocate_output() are an Error
-// (kFailedPrecondition).
+// The author's handle of a call; may be copied. Valid during the call and, after defer(), until the
+// completion: work that continues captures a copy. Any thread of the call may call its members,
+// except invoke(), invoke_async(), temporary() and random(): only one thread at a time may call
+// those. After the function has returned, defer(), invoke_async() and allocate_output() throw
+// kFailedPrecondition.
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
 
-  // The call itself: for the toolkit, and for members of opkit_abi.h that this class does not show.
+  // Returns the call itself, for the toolkit, and for members of opkit_abi.h that this class does
+  // not have.
   const opkit_call* call() const { return call_; }
 
-  // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
-  // the operator ends, also when it fails; on an asynchronous device when the stream has come past
-  // it. Null for 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
+  // Allocates `bytes` bytes of the device's memory, aligned to 64 bytes; every call returns
+  // different memory. Freed when the operator ends, also after a failure; on an asynchronous device
+  // when the stream has finished the run. Null for 0 bytes. Throws kInvalidArgument, kOutOfMemory.
   void* alloc(int64_t bytes) const {
     void* memory = nullptr;
     Check(host()->alloc(call_, bytes, &memory));
@@ -286,7 +288,7 @@ class OpResource {
       Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
     return static_cast<T*>(alloc(bytes));
   }
-  // A tensor in such memory.
+  // Allocates a tensor in such memory.
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
     opkit_tensor tensor{};
     tensor.size = sizeof tensor;
@@ -298,10 +300,10 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
-  // that has no dtype and that req() says is wanted. Before forward returns, also where the rest of
-  // the run is deferred. Also found among the outputs afterwards.
-  // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
+  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): an
+  // output that has no dtype and that req() requests. Call it before forward returns, even if the
+  // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
+  // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
     if (!OPKIT_ABI_HAS(host(), allocate_output))
@@ -317,8 +319,8 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // The memory declared by setScratch, undefined at the start of every run. Error
-  // (kFailedPrecondition) without setScratch.
+  // Returns the memory declared by setScratch, undefined at the start of every run. Throws
+  // kFailedPrecondition without setScratch.
   void* scratch() const {
     if (!call_->scratch) [[unlikely]]
       detail::ThrowNoScratch(call_);
@@ -329,23 +331,24 @@ class OpResource {
   Device device() const {
     return {static_cast<DeviceType>(call_->device_type), call_->device_index};
   }
-  // The stream that work goes to: a CPUStream, or the native one of the device; null on the CPU.
+  // Returns the stream for the operator's work: a CPUStream, or the native stream of the device;
+  // null on the CPU.
   void* stream() const { return call_->stream; }
   template <class T>
   T* stream() const {
     return static_cast<T*>(call_->stream);
   }
-  // Runs `work` at its place in the stream; on the CPU, now. Its captures are copied. Error
-  // (kUnsupported) on a device that runs no host code, as in parallel_for and invoke: issue work on
-  // stream() there.
+  // Runs `work` in the order of the stream; on the CPU at once. Moves `work` with its captures to
+  // the stream. Throws kUnsupported on a device that runs no host code, as do parallel_for and
+  // invoke: issue work on stream() there.
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
     using Work = detail::LaunchedWork<F>;
     Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
   }
-  // Calls f(i) for every i in [0, n) on the host's threads; at its place in the stream where there
-  // is one. With opkit/backends/cuda/parallel_for.hpp in a .cu file, an OPKIT_DEVICE lambda is a
+  // Calls f(i) for every i in [0, n) on the host's threads; in the order of the stream if there is
+  // a stream. With opkit/backends/cuda/parallel_for.hpp in a .cu file, an OPKIT_DEVICE lambda is a
   // kernel on the stream.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
@@ -355,7 +358,8 @@ class OpResource {
       LoopOnHost(n, std::move(f), grain);
   }
 
-  // One sequence for each run, whose numbers SetSeed and the operator's name decide.
+  // Returns the generator of this run; its numbers depend on SetSeed, the operator's name and the
+  // run.
   RandomGenerator& random() const {
     static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
     uint64_t* room = const_cast<opkit_call*>(call_)->author;
@@ -365,7 +369,7 @@ class OpResource {
     }
     return *std::launder(reinterpret_cast<RandomGenerator*>(room));
   }
-  // Independent sequences, for instance one for each row of a parallel loop.
+  // Returns a generator of an independent sequence, for instance for each row of a parallel loop.
   RandomGenerator random(uint64_t stream) const {
     return RandomGenerator(call_->random_seed, stream);
   }
@@ -375,24 +379,25 @@ class OpResource {
     host()->log(call_, static_cast<int32_t>(level), StrCat(parts...).c_str());
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
-  // The identity of this thread's work; OpAdoption goes on with it in another thread.
+  // Returns the identity of this thread's work; OpAdoption continues it in another thread.
   Invocation invocation() const {
     opkit_invocation now{};
     host()->invocation(&now);
     return detail::FromAbi(now);
   }
 
-  // Operators with setAsync() call it: the function may return before its outputs are there, and
-  // the holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
+  // Lets the function of an operator with setAsync() return before its outputs are computed; the
+  // holder of the handle completes the run. At most once in a call. Throws kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;
     Check(host()->defer(call_, &completion));
     return OpCompletion(host(), completion);
   }
 
-  // Runs another operator on these tensors, writing into the outputs given. The host keeps it ready
-  // from run to run. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
-  // kInvalidArgument when an output has another dtype or shape than the result.
+  // Runs another operator on these tensors and writes into the given outputs. The host keeps the
+  // prepared operator from run to run. On a CPU stream the operator runs in the order of the
+  // stream. Throws the errors of Invoke; kInvalidArgument if an output has another dtype or shape
+  // than the result.
   //
   //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
   void invoke(std::string_view op, std::span<const OpTensor> inputs,
@@ -407,10 +412,11 @@ class OpResource {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
            args);
   }
-  // The same on the host's threads, beside the caller's own code; a pool of one thread runs it at
-  // once, a stream at its place. Its Error is that of Wait, or of the operator where nobody waits:
-  // it has ended before the operator does. Errors, of this call: as invoke for what is wrong before
-  // it runs; kUnsupported in a program of an older ABI.
+  // Does the same on the host's threads, in parallel to the caller's own code. A pool of one thread
+  // runs it at once; a stream runs it in its order. Wait throws the operator's Error; without a
+  // Wait the calling operator fails with it. The started operator always ends before the calling
+  // one. This call throws like invoke for errors before the run; kUnsupported in a program of an
+  // older ABI.
   //
   //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
   //   …
@@ -434,11 +440,12 @@ class OpResource {
                         std::span(outputs.begin(), outputs.size()), args);
   }
 
-  // Runs a graph that the operator's node carries (OpContext::node), or a part of one, in the
-  // program: for what an operator has taken and cannot do itself. Inputs and outputs by position;
-  // the results are written to the tensors given. Made ready once; at its place in a CPU stream.
-  // Errors: of the graph's operators, in its first run of Compile; kInvalidArgument where tensors
-  // do not fit; kUnsupported in a program of an older ABI and off the CPU.
+  // Runs a graph that the operator's node carries (OpContext::node), or a part of a graph, in the
+  // program: for nodes that an operator has accepted but cannot run itself. Inputs and outputs are
+  // matched by position; the results are written to the given tensors. The host prepares the graph
+  // once; on a CPU stream the graph runs in the order of the stream. Throws the errors of the
+  // graph's operators, and in its first run those of Compile; kInvalidArgument if tensors do not
+  // fit; kUnsupported in a program of an older ABI and off the CPU.
   void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
                  std::span<const OpTensor> outputs) const {
     if (!OPKIT_ABI_HAS(host(), run_graph))

@@ -1,5 +1,5 @@
-// OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
-// of opkit_abi.h, so that the same function serves the program and a shared library.
+// OpTensor and Status: the arguments of a function operator and its result. They wrap the plain
+// structs of opkit_abi.h, so that the same function serves the program and a shared library.
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
@@ -12,7 +12,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Extents or strides that lie elsewhere: a span whose index may count from the end and is checked.
+// A view of extents or strides: a span with a checked index, which may count from the end.
 class DimsView : public std::span<const int64_t> {
  public:
   DimsView(const int64_t* values, int size) : span(values, static_cast<size_t>(size)) {}
@@ -21,12 +21,12 @@ class DimsView : public std::span<const int64_t> {
   }
 };
 
-// A function may answer with one of these instead of a Status.
+// The values that a function may return instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
 inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
-// Success, or a failure with its text. One pointer, null for a success.
+// Success, or a failure with its text. One pointer, which is null for a success.
 class [[nodiscard]] OpStatus {
  public:
   OpStatus() = default;
@@ -41,7 +41,7 @@ class [[nodiscard]] OpStatus {
     return status;
   }
   bool ok() const { return !message_; }
-  // The text of the failure; empty for a success.
+  // Returns the text of the failure; empty for a success.
   std::string message() const { return message_ ? message_->value : std::string(); }
 
  private:
@@ -55,9 +55,9 @@ class [[nodiscard]] OpStatus {
 using Status = OpStatus;
 #endif
 
-// The text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread has its
-// own, empty at the start of every call. The host keeps it, because a thread-local string of a
-// library would keep the library in the process.
+// Adds to the text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread
+// has its own text, empty at the start of every call. The host keeps the text, because a
+// thread-local string of a library would keep the library in the process.
 class OPKIT_IMAGE_LOCAL ErrorMessageStream {
  public:
   template <class T>
@@ -71,24 +71,24 @@ class OPKIT_IMAGE_LOCAL ErrorMessageStream {
 };
 inline ErrorMessageStream ErrorMessage() { return {}; }
 
-// How a result is to be stored.
+// How a function must store a result.
 enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // the result is left out: there is no memory for it
+  kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
-  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
-  kAdd = OPKIT_REQ_ADD,          // to the present elements; only for operators with setAcceptAdd()
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
+  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with setAcceptAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
   return kNames[static_cast<int>(req)];
 }
 
-// A tensor as a function sees it: a view, copied freely, valid until its operator runs again. An
-// input or output that the node leaves out has no dtype and no data.
+// A tensor as the argument of a function: a view that may be copied, valid until its operator runs
+// again. An input or output that the node leaves out has no dtype and no data.
 class OpTensor {
  public:
   OpTensor() = default;
-  // Views memory that outlives it; `shape` and `strides` (in elements) too.
+  // Views memory, which must outlive the view, as must `shape` and `strides` (in elements).
   OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
            std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
       : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
@@ -107,14 +107,14 @@ class OpTensor {
               static_cast<int32_t>(req),
               0,
               nullptr} {}
-  // Copies as many members as the version of the ABI has that `view` was made with.
+  // Copies the members that exist in the ABI version of `view`.
   explicit OpTensor(const opkit_tensor& view) {
     std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
     view_.size = sizeof view_;
   }
 
-  // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
-  // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
+  // Returns the first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …].
+  // Writable in outputs and in mutated inputs. Throws kTypeMismatch for another T.
   template <Element T>
   T* data() const {
     if (dtype() != kDTypeOf<T>) [[unlikely]]
@@ -124,14 +124,15 @@ class OpTensor {
   void* raw_data() const { return view_.data; }
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
-  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  // Returns the shape or an extent; negative axes count from the end. Throws kOutOfRange for an
+  // axis that the tensor does not have.
   DimsView shape() const { return {view_.shape, view_.rank}; }
   int64_t dim(int axis) const { return shape()[axis]; }
-  // The strides, in elements.
+  // Returns the strides, in elements.
   DimsView strides() const { return {view_.strides, view_.rank}; }
   int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  // The number of elements, by Tensor's name and by MXNet's.
+  // Returns the number of elements; `size` is MXNet's name for it.
   int64_t numel() const {
     int64_t count = 1;
     for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
@@ -158,7 +159,7 @@ class OpTensor {
                   tensor.device());
   }
 
-  // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
+  // Returns the viewed Tensor, for the toolkit; null if the view was not made from a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
   void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }

@@ -1,5 +1,5 @@
-// The host whose functions the operators of this image call, and whether that is another program.
-// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+// The host whose functions this image's operators call, and whether the host is another program.
+// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
@@ -11,18 +11,19 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The host functions that operators of this image call: the program's own table, or in a library
-// the table it was loaded with. Null before the first function operator is registered or loaded.
+// The host functions that this image's operators call: the program's own table, or in a library the
+// table that the program passed when it loaded the library. Null before the first function operator
+// is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
-// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
-// it.
+// This program's own table; set by the first call of ProgramHost(). Relaxed: the pointer is only
+// compared.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
   return host && host == g_program_host.load(std::memory_order_relaxed);
 }
-// Whether this image is a library that another program has loaded.
+// True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail

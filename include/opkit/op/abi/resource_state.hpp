@@ -1,6 +1,6 @@
-// The state behind the calls of a function operator: memory it was given, operators it invoked, and
-// runs that end after their function. Read by the definitions of host_table.hpp and
-// function_body.hpp alone.
+// The state behind the calls of a function operator: its memory, the operators that it invoked, and
+// runs that end after their function. Only the definitions of host_table.hpp and function_body.hpp
+// use it.
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
@@ -12,14 +12,14 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A tensor with a view of it that stays in place.
+// A tensor with a view of it, whose address does not change.
 struct TensorSlot : RefCounted {
   Tensor tensor;
   Shape shape;
   Dims strides;
   OpTensor view;
 
-  // Views `viewed` as it is now.
+  // Sets the view to the present state of `viewed`.
   void Bind(const Tensor& viewed, OpReq req) {
     const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
     if (changed) shape = viewed.shape();
@@ -32,8 +32,8 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// An operator that this operator calls, kept from call to call. Each stream has its own, since the
-// work of two may run at once.
+// An operator that this operator invokes, kept from call to call. Each stream has its own, because
+// the work of two streams may run at once.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<int>& inputs,
                   const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
@@ -47,16 +47,17 @@ struct InvokedOperator : RefCounted {
   std::vector<int> present;
   const void* stream;
   ResolvedOperator resolved;
-  // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
+  // True while a thread of the pool runs the operator. Release by that thread, acquire by the next
+  // thread that uses it.
   std::atomic<bool> busy{false};
 };
 
-// An operator that runs beside its caller.
+// An operator that runs in parallel to its caller.
 struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
-  std::exception_ptr failure;  // before the latch opens
-  bool told = false;           // the caller has waited for it
+  std::exception_ptr failure;  // written before the latch opens
+  bool told = false;           // the caller has waited, and has got the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -81,12 +82,12 @@ inline void AddTensor(const Tensor& target, const Tensor& term) {
         dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
   }
 }
-// A result that is to be added to the elements of the output.
+// A result to be added to the elements of the output.
 struct Addition {
   Tensor target, term;
 };
 
-// Memory that the function was given, and that may be in use after it has returned.
+// The memory that a function has allocated, which may be in use after it has returned.
 struct RunMemory {
   std::vector<Storage> memory;
   std::vector<IntrusivePtr<TensorSlot>> temporaries;
@@ -100,7 +101,7 @@ struct RunMemory {
   }
 };
 
-// Makes the outputs of an operator that inference leaves open.
+// Makes the outputs of an operator whose shapes inference leaves open.
 class OutputMaker {
  public:
   virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
@@ -109,33 +110,36 @@ class OutputMaker {
   ~OutputMaker() = default;
 };
 
-// A graph that an operator of functions has its program run, made ready. `key` is its address.
+// A prepared graph that the program runs for a function operator. `key` is the address of the
+// opkit_graph.
 class HostedGraph : public RefCounted {
  public:
   explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
   virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
   const opkit_graph* const key;
 };
-// Makes a graph ready.
+// Prepares a graph.
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_graph* graph)>
     g_make_hosted_graph{"run_graph", "opkit/partition.hpp"};
 
 struct ResourceState;
-// A run that goes on after its function has returned. Ends once both the function has returned and
-// its completion was signalled.
+// A run that continues after its function has returned. Ends once the function has returned and the
+// completion handle was used.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;  // views, the operator's state, the library
-  // Of such runs, the library's, for messages (so relaxed); null in the program itself.
+  // The library's count of deferred runs, for messages (hence relaxed); null for the program's
+  // operators.
   std::atomic<int64_t>* count = nullptr;
-  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
+  ResourceState* state = nullptr;  // of the run's operator; `kept` keeps it alive
   RunMemory memory;
   std::string op;
-  std::exception_ptr failure;  // why it was completed with a failure
+  std::exception_ptr failure;  // the failure of the completion, if any
   std::atomic<bool> half{false};
 
-  // Called once by the function's end and once by the completion. Acquire and release: the second
-  // caller reads what the first wrote.
+  // Marks one of the two ends; the second call ends the run. Called once when the function returns
+  // and once by the completion handle. Acquire and release: the second caller reads the first
+  // caller's writes.
   void Arrive() {
     if (half.exchange(true, std::memory_order_acq_rel)) End();
   }
@@ -144,27 +148,28 @@ struct DeferredRun : RefCounted {
   inline void End();
 };
 
-// The state of an operator that the table's functions work on in a call of it.
+// The state of an operator that the host table's functions use during a call.
 struct ResourceState {
   Device device;
   std::string op;
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`, `late` and what `late` owns
+  Mutex mutex;  // guards `memory`, `late` and the data of `late`
   RunMemory memory;
-  bool used = false;  // this run has something in `memory` or is deferred
-  // A run whose function has returned, until it is completed: memory allocated then belongs to it.
+  bool used = false;  // this run has memory, pending operators or a completion handle
+  // A deferred run between the return of its function and its completion: memory allocated in this
+  // time belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
-  RefCountedList kept_by_work;          // until launched work has run: a library's code
+  RefCountedList kept_by_work;          // kept until launched work has run: a library's code
   OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
   OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
-  // `add` puts something into the memory of the run.
+  // Calls `add` with the memory of the current run.
   template <class Add>
   void Keep(Add add) {
     MutexLock lock(mutex);
@@ -172,14 +177,16 @@ struct ResourceState {
     used = true;
     add(memory);
   }
-  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
+  // Throws kFailedPrecondition after the function has returned. For services that only the function
+  // may use.
   void RequireFunction(const char* what) {
     MutexLock lock(mutex);
     if (late)
       Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
             " after forward has returned; call it before");
   }
-  // Returns when nothing runs beside the function any more; the first failure that nobody was told.
+  // Waits for all operators that run in parallel to the function; returns the first failure that no
+  // Wait has thrown.
   std::exception_ptr AwaitPending() noexcept {
     std::exception_ptr failure;
     for (const auto& one : pending) {
@@ -189,8 +196,7 @@ struct ResourceState {
     pending.clear();
     return failure;
   }
-  // Called when the function of `run` has returned: hands the memory that it was given over to the
-  // run.
+  // Moves the function's memory to `run`; called when the function has returned.
   void HandOver(DeferredRun* run) {
     MutexLock lock(mutex);
     run->memory = std::exchange(memory, {});
@@ -214,10 +220,10 @@ inline void DeferredRun::End() {
   if (state) state->Ended(this);
   memory.Clear();
   if (count) count->fetch_sub(1, std::memory_order_relaxed);
-  // Cleared first: a thread that waits for the event may run the operator again, or unload its
-  // library.
+  // Cleared before the event completes: a thread that waits for the event may run the operator
+  // again, or unload its library.
   kept.clear();
-  event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
+  event->Complete(std::move(failure));  // no effect for a cancelled run
 }
 
 }  // namespace detail

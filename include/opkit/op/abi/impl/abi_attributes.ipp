@@ -1,5 +1,4 @@
-// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
-// that come in.
+// Tensors and attributes across the ABI: outgoing views, and the checks of incoming structs.
 #ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -15,8 +14,8 @@ namespace detail {
 static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
 static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
 
-// Bytes from the first element of a view to the end of the last; false where they cannot be
-// counted.
+// Counts the bytes from the first element of a view to the end of the last; false if 64 bits cannot
+// count them.
 inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
   int64_t last = 0, step = 0;
   for (int i = 0; i < view.rank; ++i)
@@ -27,7 +26,7 @@ inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
          !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
 }
 
-inline constexpr uint64_t kMostStringBytes = uint64_t{1} << 32;  // of a string attribute
+inline constexpr uint64_t kMostStringBytes = uint64_t{1} << 32;  // limit for a string attribute
 
 OPKIT_INLINE std::string TextOfAbi(const char* text) {
   const size_t bytes = text ? ::strnlen(text, kMostTextBytes + 1) : 0;
@@ -37,7 +36,7 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
   return {text ? text : "", bytes};
 }
 
-// Why a struct must not be read; null where it may be.
+// Returns why a struct must not be read; null if it may be read.
 template <class Struct>
 const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
   if (!it) return "is null";
@@ -123,7 +122,7 @@ OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
                 std::move(strides));
 }
 
-// An opkit_attr with all that it points to.
+// An opkit_attr with all data that it points to.
 struct AbiAttribute : RefCounted {
   AbiAttribute(const std::string& attribute_name, const Attribute& attribute)
       : name(attribute_name),

@@ -1,4 +1,4 @@
-// opkit_config, once in each direction.
+// Conversions of opkit_config in both directions.
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 

@@ -1,4 +1,4 @@
-// The functions of the host's table.
+// The host's table: its functions and the failures that they report.
 #ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
@@ -40,8 +40,8 @@ OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
   return DescribeException(now.failure, unknown);
 }
 
-// Runs into `wanted`'s memory: an operator that could not use it has its result copied there. On a
-// native stream, whose thread this is, the work is issued.
+// Runs an operator into the memory of `wanted`; copies results that the operator has placed
+// elsewhere. With `native_stream`, on that stream's thread, only issues the work.
 inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
                     const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
   std::vector<Tensor> results(wanted);
@@ -59,6 +59,7 @@ inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
   }
 }
 
+// The functions of the table, each with the signature that opkit_abi.h declares.
 struct OPKIT_IMAGE_LOCAL HostFunctions {
   static ResourceState& StateOf(const opkit_call* call) {
     if (!call)
@@ -66,12 +67,12 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return *static_cast<ResourceState*>(call->context);
   }
 
-  // Throws the exception that was kept, if any.
+  // Throws the kept exception, if any.
   static void RethrowKept() {
     if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
       std::rethrow_exception(kept);
   }
-  // Throws the failure that a function of an operator has reported.
+  // Throws the failure that an operator's function has reported.
   [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
     const std::string text = std::exchange(CurrentHostError().text, {});
     RethrowKept();
@@ -91,7 +92,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void AddError(const char* text, uint64_t size) {
     CurrentHostError().text += TextOfSize(text, size);
   }
-  // The text, of no more than `size` bytes.
+  // Returns the text, at most `size` bytes of it.
   static std::string_view TextOfSize(const char* text, uint64_t size) {
     if (!text) return {};
     return {text, ::strnlen(text, (std::min)(size, kMostTextBytes))};
@@ -147,7 +148,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                tensor);
     });
   }
-  // Copies as many members as the caller's version has.
+  // Copies the members that exist in the caller's version.
   static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
     RequireRoom(to, "a tensor");
     if (!IsReadable(to, 0))
@@ -182,7 +183,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
   }
 
-  // A function and its data as the work that a stream takes.
+  // A function and its data as work for a stream.
   struct Launched {
     opkit_status (*work)(void*);
     void (*drop)(void*);
@@ -247,7 +248,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     state.invoked.push_back(made);
     return made;
   }
-  // Where nothing is issued and `pending` is not null, a thread of the pool runs it.
+  // Runs an operator on tensors of the call. If the call is not asynchronous and `pending` is not
+  // null, a thread of the pool runs the operator.
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
                              const opkit_tensor* inputs, uint64_t num_outputs,
                              const opkit_tensor* outputs, uint64_t num_attrs,
@@ -261,7 +263,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       const NativeStreamFunction on_stream =
           is_native ? FindNativeStreams(state.device.type) : nullptr;
       if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
-      // The stream's thread runs it as on the CPU.
+      // The stream's thread runs the operator as on the CPU.
       const Device device = state.launch && state.asynchronous ? Device{} : state.device;
       IntrusivePtr<InvokedOperator> invoked =
           Resolve(state, name.c_str(), ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device,
@@ -297,7 +299,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         } catch (...) {
           kept->failure = std::current_exception();
         }
-        // The caller that waits finds its tensors and the operator held by nobody else.
+        // Releases the tensors and the operator before the waiting caller continues.
         ins.clear();
         outs.clear();
         std::exchange(invoked, {})->busy.store(false, std::memory_order_release);
@@ -326,7 +328,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     if (status != OPKIT_OK) return status;
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (state.pending.empty() || state.pending.back() != pending) {  // it has run, or is issued
+      if (state.pending.empty() || state.pending.back() != pending) {  // already run or issued
         pending->done.CountDown();
         state.pending.push_back(pending);
         state.used = true;

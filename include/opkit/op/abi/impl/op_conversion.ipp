@@ -1,4 +1,4 @@
-// Every member of opkit_op, once in each direction.
+// Conversions of opkit_op, member by member, in both directions.
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
@@ -21,7 +21,7 @@ OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   return -1;
 }
 
-// Completes the structs inside a record, and holds the arrays that they point to.
+// Fills in the ABI structs inside a record, and owns the arrays that they point to.
 class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
  public:
   OPKIT_COLD explicit ExportedOp(FunctionRecord record)
@@ -93,7 +93,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
   std::vector<int32_t> inplace_;
   std::vector<opkit_parameter> parameters_;
   std::vector<const opkit_parameter*> parameter_pointers_;
-  RefCountedList defaults_;  // of AbiAttributes
+  RefCountedList defaults_;  // list of AbiAttributes
 };
 
 OPKIT_COLD OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
@@ -127,7 +127,7 @@ OPKIT_INLINE void CheckLibraryTextEnds(const std::string& library, const char* t
                                       " bytes, or without an end"));
 }
 
-// Reads one operator's description, and refuses it where it is wrong.
+// Reads one operator's description; throws if it is wrong.
 class OpImport {
  public:
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
@@ -178,7 +178,7 @@ class OpImport {
     return text ? text : "";
   }
 
-  // Refuses a count that is damaged, or an array that is missing.
+  // Throws for a damaged count, or for a missing array.
   template <class T>
   void CheckArray(uint64_t count, const T* array, const char* what) const {
     if (count > kMostParts)
