@@ -1,5 +1,5 @@
-// The node and inputs that CheckOperator runs an operator on: from the caller, from the schema's
-// TestInputs, or made here. For the definitions of op/check.hpp.
+// The nodes and inputs that CheckOperator uses: from the caller, from the schema's TestInputs, or
+// generated. Only the definitions of op/check.hpp use it.
 #ifndef OPKIT_OP_CHECK_CHECK_CASES_HPP_
 #define OPKIT_OP_CHECK_CHECK_CASES_HPP_
 
@@ -15,10 +15,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Inputs of one node.
+// The inputs of one run of a node.
 struct CheckCase {
   std::vector<Tensor> inputs;
-  bool guessed = false;  // made here, so that a refusal says nothing about the operator
+  bool guessed = false;  // generated: a refusal is not a fault of the operator
 
   std::string Describe() const {
     std::string out;
@@ -28,12 +28,12 @@ struct CheckCase {
   }
 };
 
-// The smallest node of the operator that its schema accepts. Error (kInvalidArgument) when none is
-// found, which says what is missing.
+// Makes the smallest node of the operator that its schema accepts. Throws kInvalidArgument, with
+// the reason, if it finds none.
 inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& options) {
   constexpr int kMost = 16;
   auto clamp = [](int n, int low, int high) { return n < low ? low : n > high ? high : n; };
-  // As many values as have names; one where the schema names none.
+  // As many values as the schema names; one if it names none.
   int named_inputs = static_cast<int>(schema.inputs().size());
   int named_outputs = static_cast<int>(schema.outputs().size());
   if (named_inputs == 0 && schema.max_inputs() > kMost) named_inputs = 1;
@@ -76,8 +76,8 @@ inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& opti
         "; set CheckOptions::args, num_inputs or num_outputs, or give it a node and inputs");
 }
 
-// The dtypes to check with: those that the operator's inputs claim, of the input with the longest
-// list; without such claims those that inference tells apart from others, else float32.
+// Returns the dtypes to check with: the claimed dtypes of the input with the longest list. Without
+// claims, the dtypes that inference accepts while it refuses others, else float32.
 inline std::vector<DType> CheckedDTypes(const OpSchema& schema, const OperatorDef& def,
                                         const CheckOptions& options) {
   if (!options.dtypes.empty()) return options.dtypes;
@@ -100,14 +100,15 @@ inline std::vector<DType> CheckedDTypes(const OpSchema& schema, const OperatorDe
   return out.empty() ? std::vector<DType>{DType::kFloat32} : out;
 }
 
-// The dtype of input i of a node whose operator is checked with `dtype`.
+// Returns the dtype of input i in a check with `dtype`: `dtype` itself if the input allows it, else
+// its first dtype.
 inline DType InputDType(const OpSchema& schema, size_t i, DType dtype) {
   if (i >= schema.inputs().size() || schema.inputs()[i].dtypes.empty()) return dtype;
   const std::vector<DType>& allowed = schema.inputs()[i].dtypes;
   return std::ranges::count(allowed, dtype) ? dtype : allowed[0];
 }
 
-// Random inputs of these types, made here.
+// Generates random inputs of these types.
 inline CheckCase MakeCase(const InputTypes& inputs, uint64_t seed) {
   CheckCase out;
   out.guessed = true;
@@ -115,7 +116,8 @@ inline CheckCase MakeCase(const InputTypes& inputs, uint64_t seed) {
     out.inputs.push_back(RandomTensor(inputs[i].shape.ToShape(), inputs[i].dtype, seed * 31 + i));
   return out;
 }
-// `shapes`: one for all inputs, or one for each. Error (kInvalidArgument) for another number.
+// Generates random inputs. `shapes` has one shape for all inputs, or one for each. Throws
+// kInvalidArgument for another number.
 inline CheckCase MakeCase(const OpSchema& schema, const OperatorDef& def,
                           const std::vector<Shape>& shapes, DType dtype, uint64_t seed) {
   const size_t count = def.inputs().size();
@@ -143,9 +145,10 @@ inline bool InferenceAccepts(const OpSchema& schema, const OperatorDef& def,
     return false;
   }
 }
-// The configuration that the kernel proposes first for the node on these inputs, which is the one
-// that selection takes; nullopt where it makes no proposals. UnsupportedOperatorFeature where it
-// declines the node; what a proposer throws; kInvalidArgument for one that does not fit the node.
+// Returns the configuration that the kernel proposes first for the node on these inputs, as
+// selection would choose it; nullopt if the kernel makes no proposals. Throws
+// UnsupportedOperatorFeature if the kernel declines the node; the errors of a proposer;
+// kInvalidArgument for a configuration that does not fit the node.
 inline std::optional<KernelConfig> FirstProposal(const Kernel& kernel, const OpSchema& schema,
                                                  OperatorDef def,
                                                  const std::vector<Tensor>& inputs) {
@@ -161,8 +164,8 @@ inline std::optional<KernelConfig> FirstProposal(const Kernel& kernel, const OpS
     throw UnsupportedOperatorFeature(std::move(why));
   return std::move(proposed[0]);
 }
-// Why the kernel's proposal declines the node on these inputs; empty where it does not, or makes
-// none.
+// Returns why the kernel declines the node on these inputs; empty if it does not, or makes no
+// proposals.
 inline std::string WhyDeclined(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def,
                                const std::vector<Tensor>& inputs) {
   try {
@@ -173,7 +176,8 @@ inline std::string WhyDeclined(const Kernel& kernel, const OpSchema& schema, con
   }
 }
 
-// Most checks use the first case that runs, so it is neither empty nor square.
+// Makes the cases of a dtype. Most checks use the first case that runs, so the first is neither
+// empty nor square.
 inline std::vector<CheckCase> MakeCases(const OpSchema& schema, const OperatorDef& def, DType dtype,
                                         const CheckOptions& options) {
   std::vector<CheckCase> out;

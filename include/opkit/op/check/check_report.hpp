@@ -1,4 +1,4 @@
-// CheckOptions and CheckReport: the question to CheckOperator and its answer.
+// CheckOptions and CheckReport: the argument and the result of CheckOperator.
 #ifndef OPKIT_OP_CHECK_CHECK_REPORT_HPP_
 #define OPKIT_OP_CHECK_CHECK_REPORT_HPP_
 
@@ -7,8 +7,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// False under ThreadSanitizer, which ends a child that starts threads, and where the build is for
-// an emulator that cannot start them there: all units of it define OPKIT_CHECK_WITHOUT_CHILD.
+// False under ThreadSanitizer, which kills a child that starts threads, and in builds for an
+// emulator that cannot start threads in a child: all their units define OPKIT_CHECK_WITHOUT_CHILD.
 inline constexpr bool kChecksInChild =
 #if defined(__SANITIZE_THREAD__) || defined(OPKIT_CHECK_WITHOUT_CHILD)
     false;
@@ -20,37 +20,41 @@ inline constexpr bool kChecksInChild =
 
 }  // namespace detail
 
+// The options of CheckOperator.
 struct CheckOptions {
   Arguments args = {};  // the node's arguments; required ones must be here
   int num_inputs = -1;  // default: as many as the schema names, else its smallest number
   int num_outputs = -1;
-  // Shapes of generated inputs: one for each, or one for all. {{64, 1024}, {3}}
+  // The shapes of generated inputs: one for each, or one for all. {{64, 1024}, {3}}
   std::vector<Shape> input_shapes = {};
-  // Several cases, whose inputs all have one shape. Without either: a mixed dozen, and where
-  // inference accepts none of these, inputs of different shapes that it accepts.
+  // Several cases; all inputs of a case have the same shape. Without input_shapes and shapes: 12
+  // mixed shapes, and if inference accepts none of these, inputs of different shapes that it
+  // accepts.
   std::vector<Shape> shapes = {};
-  // Default: those that the schema claims for its inputs, else those that inference accepts while
-  // it refuses others, else float32.
+  // Default: the dtypes that the schema claims for its inputs, else those that inference accepts
+  // while it refuses others, else float32.
   std::vector<DType> dtypes = {};
-  // Inputs that may change besides those that the schema names.
+  // Inputs that may change, in addition to those that the schema names.
   std::vector<int> mutated_inputs = {};
   // False for an operator that draws random numbers: no results are compared.
   bool deterministic = true;
-  bool strided = true;  // inputs with strides arrive dense, or are understood
+  bool strided = true;  // check strided inputs
   bool gradient = true;
-  int threads = 4;               // that the result on one thread is compared with
-  bool bitwise_threads = false;  // the result may not even be rounded differently
-  // The difference that is allowed between kernels and between numbers of threads; relative,
-  // absolute below 1. Negative: 1e-9, 1e-4, 1e-2, 5e-2 by dtype, integers exact.
+  int threads = 4;               // compared with the result on one thread
+  bool bitwise_threads = false;  // not even rounding may differ
+  // The allowed difference between kernels and between numbers of threads; relative, absolute below
+  // 1. Negative: 1e-9 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16; integers
+  // exact.
   double tolerance = -1;
-  int deadline_ms = 10000;  // for an asynchronous run to complete
-  // Whether the operator runs in a forked child, where a crash or a hang is a finding: otherwise
-  // here, as a debugger wants it. The child has its own copies of the program's variables.
+  int deadline_ms = 10000;  // limit for the completion of an asynchronous run
+  // True to run the operator in a forked child, where a crash or a hang is a finding; false to run
+  // it in this process, for a debugger. The child has its own copies of the program's variables.
   bool in_child = detail::kChecksInChild;
-  double hang_seconds = 60;  // after which one run in the child is a hang
+  double hang_seconds = 60;  // limit for one run in the child; longer is a hang
   uint64_t seed = 1;
 };
 
+// The result of CheckOperator.
 struct CheckReport {
   std::string op;
   std::vector<std::string> findings;  // each once, with the first inputs that show it

@@ -1,6 +1,6 @@
-// CheckSession: the kernel and inputs under test, fresh nodes to run them in, and the report that
-// grows. A node is one operator in a workspace of its own, fed with copies of inputs, its failures
-// caught as text. For the definitions of op/check.hpp.
+// CheckSession: the kernel and inputs under test, and the report of findings so far. It makes
+// CheckedNodes: one operator in its own workspace, with copies of the inputs; failures become text.
+// Only the definitions of op/check.hpp use it.
 #ifndef OPKIT_OP_CHECK_CHECK_SESSION_HPP_
 #define OPKIT_OP_CHECK_CHECK_SESSION_HPP_
 
@@ -16,12 +16,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The name of a value in messages: "output 0 'z'".
+// Returns the name of a value for messages: "output 0 'z'".
 inline std::string NameOf(const char* what, size_t i, const std::vector<std::string>& names) {
   return StrCat(what, " ", i, " '", names[i], "'");
 }
 
-// A report on its way from one process to another.
+// Packs a report as text for another process; UnpackReport reads it there.
 inline std::string PackReport(const CheckReport& report) {
   std::string out = StrCat(report.runs) + '\0';
   for (const std::string& finding : report.findings) out += "f" + finding + '\0';
@@ -40,12 +40,13 @@ inline CheckReport UnpackReport(const std::string& packed) {
   return report;
 }
 
-// Thrown out of a check in a child process: a thread that only the parent has may complete the run.
+// Ends a check in a child process: a thread that exists only in the parent may complete the run.
 struct NeedsTheParent {};
 
 enum class CheckedRun : uint8_t { kOk, kRefused, kUnsupported, kStuck };
 enum class RunMode : uint8_t { kRun, kAsync };
 
+// An operator under test in its own workspace, with copies of its inputs.
 class CheckedNode {
  public:
   CheckedNode(const OpSchema& schema, const Kernel& kernel, const OperatorDef& def,
@@ -70,28 +71,29 @@ class CheckedNode {
     for (size_t i = 0; i < def_.inputs().size(); ++i)
       if (!def_.inputs()[i].empty()) *Input(i) = CopyOf(inputs[i]);
   }
-  // A blob of the workspace, to be replaced by a tensor that shares memory or has strides.
+  // Returns a tensor of the workspace. The caller may replace it by a tensor that shares memory or
+  // has strides.
   Tensor* Input(size_t i) { return ws_->CreateTensor(def_.inputs()[i]); }
   Tensor* Output(size_t o) { return ws_->CreateTensor(def_.outputs()[o]); }
 
-  // Creates the operator at the first call. kStuck: its event did not complete; the node must not
-  // be used any more.
+  // Runs the operator; creates it in the first call. After kStuck, when its event did not complete,
+  // the node must not be used.
   CheckedRun Run(RunMode mode = RunMode::kRun) {
     return Try([&] {
-      // An operator with an asynchronous part of its own may never complete: only its event has a
+      // An operator with its own asynchronous part may never complete: only its event has a
       // deadline.
       if (mode == RunMode::kRun && (!op_->HasAsyncPart() || op_->SupportsAsyncScheduling())) {
         op_->Run();
       } else {
         op_->RunAsync();
-        // Counted before the event is looked at: a thread that has ended has completed it.
+        // Count the threads before reading the event: a thread that has ended has completed it.
         if (lacks_threads_ && CountOtherThreads() == 0 && op_->event().IsScheduled())
           Throw(ErrorCode::kDeadlineExceeded, "no thread of this process completes its event");
         op_->event().Finish(std::chrono::milliseconds(deadline_ms_));
       }
     });
   }
-  // Issues a run on a stream that waits for `gate`, and calls `issued`, which opens it.
+  // Issues a run on a stream that waits for `gate`, and then calls `issued`, which opens the gate.
   template <class F>
   CheckedRun RunBehind(const Event& gate, F issued) {
     return Try([&] {
@@ -102,14 +104,14 @@ class CheckedNode {
     });
   }
 
-  // Copies of the outputs; an undefined tensor for one that is left out or no tensor.
+  // Returns copies of the outputs; an undefined tensor for an output that is left out or no tensor.
   std::vector<Tensor> Outputs() const {
     std::vector<Tensor> out;
     for (const std::string& name : def_.outputs())
       out.push_back(ws_->HasTensor(name) ? CopyOf(*ws_->GetTensor(name)) : Tensor());
     return out;
   }
-  // Writes outside tensors since the last call, one sentence each.
+  // Returns the writes outside tensors since the last call, one sentence each.
   std::vector<std::string> Damage() const {
     std::vector<std::string> out;
     for (const GuardAllocator::Damage& damage : GuardAllocator::Global().TakeDamage())
@@ -120,7 +122,7 @@ class CheckedNode {
                            " of ", OwnerOf(damage.data), " (", damage.bytes, " bytes)"));
     return out;
   }
-  // Inputs that no output may have written and that have changed since they were fed.
+  // Returns the inputs that have changed since Feed although no output shares their blob.
   std::vector<size_t> ChangedInputs(const std::vector<Tensor>& fed) const {
     std::vector<size_t> out;
     for (size_t i = 0; i < def_.inputs().size(); ++i) {
@@ -150,7 +152,7 @@ class CheckedNode {
       error_ = error.message();
       if (error.code() != ErrorCode::kDeadlineExceeded || !op_ || !op_->event().IsScheduled())
         return CheckedRun::kRefused;
-      // Work may still be in flight: operator and memory live on.
+      // Work may still be in flight: leak the operator and its memory.
       static auto* abandoned =
           new std::vector<std::pair<std::unique_ptr<Workspace>, std::unique_ptr<OperatorBase>>>;
       abandoned->emplace_back(std::move(ws_), std::move(op_));
@@ -173,7 +175,8 @@ class CheckedNode {
     op_ = CreateWith(kernel_, schema_, def_, ws_.get(), in_layouts ? &*proposed : nullptr);
     if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
   }
-  // To the layouts that the kernel takes, as a plan does, and back to see that nothing is lost.
+  // Converts inputs to the kernel's layouts, as a plan does, and back to check that nothing is
+  // lost.
   void ConvertInputs() {
     for (size_t i = 0; i < def_.inputs().size(); ++i) {
       const Layout wanted = op_->InputLayout(static_cast<int>(i));
@@ -218,6 +221,7 @@ class CheckedNode {
   std::string error_;
 };
 
+// The state of one CheckOperator call.
 class CheckSession {
  public:
   CheckSession(const OpSchema& its_schema, OperatorDef node, const CheckOptions& wanted,
@@ -231,8 +235,8 @@ class CheckSession {
     if (wanted.deterministic && !options.deterministic)
       Note("what its outputs hold, because its schema says that two runs may differ");
   }
-  // Goes on from `before` with a node that has another value of one attribute: what was found
-  // already is not told again.
+  // Continues `before` with a node that has another value of one attribute; does not report earlier
+  // findings again.
   CheckSession(CheckSession&& before, OperatorDef node, const CheckOptions& wanted,
                std::string with_value)
       : schema(before.schema),
@@ -245,8 +249,8 @@ class CheckSession {
         found_(std::move(before.found_)),
         hinted_(before.hinted_) {}
 
-  // The bytes of unwritten memory in one run. A result that differs between two patterns was read
-  // from there.
+  // The bytes of unwritten memory in one run. A result that differs between two patterns depends on
+  // that memory.
   struct Pattern {
     uint8_t fill, fence;
   };
@@ -260,21 +264,22 @@ class CheckSession {
   void Note(std::string note) {
     if (!std::ranges::count(report.notes, note)) report.notes.push_back(std::move(note));
   }
-  // `problem` identifies what is wrong whatever the inputs are, so that it is reported once.
+  // Adds a finding. `problem` identifies the fault independent of the inputs, so that it is
+  // reported once.
   void Find(const std::string& problem, const std::string& sentence) {
     const std::string key = StrCat(kernel ? KernelName(*kernel) : "", " ", problem);
     if (std::ranges::count(found_, key)) return;
     found_.push_back(key);
     report.findings.push_back(StrCat(sentence, HintOf(problem), Where()));
   }
-  // The kernel and inputs under test, and the value of the attribute that is not at its default:
+  // Returns the kernel and inputs under test, and the attribute value that is not the default:
   // "  [cpu/reference; float32[2, 3]; mode=same]".
   std::string Where() const {
     if (!tested) return value.empty() ? "" : StrCat("  [", value, "]");
     return StrCat("  [", KernelName(*kernel), "; ", tested->Describe(),
                   value.empty() ? "" : "; " + value, "]");
   }
-  // Tells the parent what was found and what comes next, for a crash or hang in that.
+  // Sends the findings and the next step to the parent, which reports them after a crash or hang.
   void Begin(const std::string& step) const {
     if (!voice) return;
     voice->Answer(PackReport(report));
@@ -283,7 +288,7 @@ class CheckSession {
   bool Found(const std::string& problem) const {
     return std::ranges::count(found_, StrCat(KernelName(*kernel), " ", problem)) > 0;
   }
-  // Whether the node writes to input i and says so.
+  // True if input i may change, by the schema or the options.
   bool MayChange(size_t i) const {
     const int input = static_cast<int>(i);
     return std::ranges::count(options.mutated_inputs, input) > 0 ||
@@ -292,7 +297,8 @@ class CheckSession {
   double Tolerance(const Tensor& tensor) const {
     return options.tolerance >= 0 ? options.tolerance : DefaultTolerance(tensor.dtype());
   }
-  // An operator of the kernel under test, fed with copies of the inputs in use or of others.
+  // Makes an operator of the kernel under test, with copies of the current inputs or of other
+  // inputs.
   CheckedNode Node(const OperatorDef& node, const std::vector<Tensor>& inputs,
                    Pattern pattern = kPattern) const {
     GuardAllocator::Global().SetPattern(pattern.fill, pattern.fence);
@@ -307,10 +313,10 @@ class CheckSession {
     dead |= result == CheckedRun::kStuck;
     return result;
   }
-  // Whether work goes on after it was issued, on other threads than this one.
+  // True if work continues on other threads after it was issued.
   bool Asynchronous() const { return kernel && kernel->device != DeviceType::kCPU; }
 
-  // The first output that differs, in words; empty when none does.
+  // Describes the first output that differs; empty if none does.
   std::string Differs(const std::vector<Tensor>& found, const std::vector<Tensor>& expected,
                       bool tolerant = false) const {
     for (size_t o = 0; o < found.size(); ++o) {
@@ -320,7 +326,8 @@ class CheckSession {
     }
     return {};
   }
-  // Runs `node` and reports a failure or other outputs than expected as `sentence`. False if so.
+  // Runs `node`; reports a failure, or outputs other than `expected`, as `sentence` and returns
+  // false.
   bool Expect(CheckedNode& node, const std::vector<Tensor>& expected, const std::string& problem,
               const std::string& sentence, RunMode mode = RunMode::kRun, bool tolerant = false) {
     const CheckedRun result = Run(node, mode, sentence);
@@ -334,7 +341,7 @@ class CheckSession {
     return false;
   }
 
-  // Whether a problem was found that makes every comparison meaningless.
+  // True if a problem was found that makes every comparison meaningless.
   bool Broken() const {
     for (const char* problem : {"outside", "garbage", "beyond", "input", "random", "unset"})
       if (Found(problem)) return true;
@@ -344,12 +351,12 @@ class CheckSession {
   const OpSchema& schema;
   const OperatorDef def;
   const CheckOptions options;
-  const ChildVoice* const voice;  // to the process that waits; null in that itself
-  const bool lacks_threads;       // a child of a process that had others than the calling one
-  const std::string value;        // "mode=same": of a string attribute, not its default; or empty
+  const ChildVoice* const voice;  // to the waiting parent process; null outside a child
+  const bool lacks_threads;       // a child whose parent had more threads
+  const std::string value;        // "mode=same", not the default; or empty
   const Kernel* kernel = nullptr;
-  const Kernel* reference = nullptr;  // null while it is checked itself
-  const CheckCase* tested = nullptr;  // the inputs in use
+  const Kernel* reference = nullptr;  // null while the reference itself is checked
+  const CheckCase* tested = nullptr;  // the current inputs
   DType dtype = DType::kUndefined;
   bool dead = false;  // the kernel never completed
   CheckReport report;
@@ -359,7 +366,7 @@ class CheckSession {
       "; is the body of ParallelFor or Launch a [&]? It runs when RunOnDevice has returned and its "
       "variables are gone: capture by value, [=]";
 
-  // What may be the reason of a wrong result; said once for each kernel.
+  // Returns the likely reason of a wrong result; once for each kernel.
   std::string HintOf(const std::string& problem) {
     const auto is_one_of = [&](std::initializer_list<const char*> problems) {
       return std::ranges::count(problems, problem) > 0;

@@ -1,6 +1,6 @@
-// GuardAllocator: memory between fences, filled with garbage, so that a kernel which writes or
-// reads outside its tensors, or reads bytes that were never written, shows. Stands in for the CPU's
-// allocator while an operator is checked.
+// GuardAllocator: allocates memory between fences and fills it with garbage. This reveals a kernel
+// that writes or reads outside its tensors, or reads bytes that were never written. It replaces the
+// CPU's allocator while an operator is checked.
 #ifndef OPKIT_OP_CHECK_GUARD_ALLOCATOR_HPP_
 #define OPKIT_OP_CHECK_GUARD_ALLOCATOR_HPP_
 
@@ -15,7 +15,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Thread-safe. Never destroyed, as memory from it may live as long as the process.
+// The allocator of CheckOperator. Thread-safe. Never destroyed, because its memory may live as long
+// as the process.
 class GuardAllocator final : public Allocator {
  public:
   // A block whose fence was overwritten; `data` may be free by now.
@@ -31,14 +32,14 @@ class GuardAllocator final : public Allocator {
   }
   const char* name() const override { return "guarded cpu"; }
 
-  // Sets the byte that new blocks are filled with, and the one in the fences around them. 0xff is
-  // NaN for every floating-point dtype.
+  // Sets the byte that fills new blocks, and the byte of the fences around them. 0xff is NaN for
+  // every floating-point dtype.
   void SetPattern(uint8_t fill, uint8_t fence) {
     std::lock_guard lock(mutex_);
     fill_ = fill;
     fence_ = fence;
   }
-  // The damage since the last call, to live and to freed blocks.
+  // Returns the damage since the last call, to live and to freed blocks.
   std::vector<Damage> TakeDamage() {
     std::lock_guard lock(mutex_);
     std::vector<Damage> out = std::exchange(freed_damage_, {});
@@ -96,7 +97,7 @@ class GuardAllocator final : public Allocator {
   uint8_t fill_ = 0xff, fence_ = 0xa5;
 };
 
-// CPU memory comes from the GuardAllocator while the scope lives; one scope at a time.
+// Makes the GuardAllocator the allocator of CPU memory while the scope lives; one scope at a time.
 class GuardScope {
  public:
   GuardScope()

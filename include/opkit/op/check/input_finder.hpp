@@ -1,5 +1,5 @@
-// InputFinder: dtypes and shapes that an operator's inference accepts. CheckOperator and the
-// command line make inputs of them.
+// InputFinder: finds dtypes and shapes that an operator's inference accepts. CheckOperator and the
+// command line generate inputs from them.
 #ifndef OPKIT_OP_CHECK_INPUT_FINDER_HPP_
 #define OPKIT_OP_CHECK_INPUT_FINDER_HPP_
 
@@ -10,39 +10,41 @@ namespace detail {
 
 using InputTypes = std::vector<TensorInfo>;
 
+// Searches for input types that inference accepts.
 class InputFinder {
  public:
   using Shapes = std::vector<Shape>;
   using DTypes = std::vector<DType>;
 
-  // Both must outlive it. Tries these shapes: none for a few that most operators take, one for all
-  // inputs, or one for each.
+  // Tries `shapes`: one for all inputs, or one for each; if empty, a few shapes that most operators
+  // accept. `schema` and `def` must outlive the finder.
   InputFinder(const OpSchema& schema, const OperatorDef& def, Shapes shapes);
-  // All inputs alike, in every dtype that the operator claims or tells apart from others, rare ones
-  // where it takes none of the usual; where there are no such, the first that FindMixed finds.
+  // Returns types in which all inputs are alike, one list for each dtype that the operator claims
+  // or that inference accepts while it refuses others. Tries rare dtypes if it accepts no usual
+  // one. If there are no such types, returns the first that FindMixed finds.
   std::vector<InputTypes> Find();
-  // Inputs of different shapes, at most `most` lists, of the given dtypes, one for each input, or
-  // of different ones where inference accepts none of these.
+  // Returns at most `most` lists of inputs with different shapes. The inputs have the given dtypes,
+  // one for each input, or other dtypes if inference accepts none of these.
   std::vector<InputTypes> FindMixed(size_t most, const DTypes& given = {});
-  const std::string& refusal() const { return refusal_; }  // the first
+  const std::string& refusal() const { return refusal_; }  // the first reason
 
  private:
   // The search of FindMixed: depth first, input after input.
   struct Search {
-    std::vector<Shapes> shapes;  // to try for each input
+    std::vector<Shapes> shapes;  // candidates for each input
     std::vector<DTypes> dtypes;
-    bool asks_early;  // the beginning of a list that inference refuses is not continued
+    bool asks_early;  // drop a list as soon as inference refuses its beginning
     size_t most;
-    int left = 10'000;  // inferences
+    int left = 10'000;  // remaining calls of inference
     std::vector<InputTypes> found = {};
   };
 
   std::vector<InputTypes> FindAlike();
   DTypes ClaimedDTypes() const;
-  // A list of one is for every input.
+  // Tests one combination; a list of one element is for every input.
   void Try(const DTypes& dtypes, const Shapes& shapes, std::vector<InputTypes>* found);
   void Continue(Search& search, InputTypes& begun);
-  // Inputs that are missing at the end are not known yet.
+  // True if inference accepts the inputs; missing inputs at the end are unknown.
   bool Accepts(InputTypes inputs);
 
   const OpSchema& schema_;

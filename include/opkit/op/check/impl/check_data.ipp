@@ -1,4 +1,4 @@
-// Tensors of any dtype read and written as numbers, and compared.
+// Reads and writes tensors of any dtype as numbers, and compares tensors.
 #ifndef OPKIT_OP_CHECK_IMPL_CHECK_DATA_IPP_
 #define OPKIT_OP_CHECK_IMPL_CHECK_DATA_IPP_
 
@@ -17,8 +17,8 @@ inline DType NumberType(DType dtype) {
                                        : dtype;
 }
 
-// Calls f with a pointer of the dtype's C++ type to its numbers. bool is read as uint8_t, because a
-// kernel may have left bytes there that are no bool.
+// Calls f with a pointer of the dtype's C++ type to the numbers. Reads bool as uint8_t, because a
+// kernel may have left bytes that are no valid bool.
 template <class F>
 auto WithNumbers(DType dtype, void* data, F f) {
   if (dtype == DType::kBool) return f(static_cast<uint8_t*>(data));

@@ -1,4 +1,4 @@
-// The definitions of opkit/op/check/input_finder.hpp.
+// InputFinder's definitions: the two searches and the test by inference.
 #ifndef OPKIT_OP_CHECK_IMPL_INPUT_FINDER_IPP_
 #define OPKIT_OP_CHECK_IMPL_INPUT_FINDER_IPP_
 
@@ -49,7 +49,7 @@ OPKIT_INLINE std::vector<InputTypes> InputFinder::FindMixed(size_t most, const D
   if (shapes_[0].size() == 1) {
     Shapes& alike = shapes[0];
     for (const Shapes& one : shapes_) alike.push_back(one[0]);
-    if (shapes_.size() > 1) alike.insert(alike.end(), {{3}, {3, 4}, {3, 3}, {}});  // beside [2, 3]
+    if (shapes_.size() > 1) alike.insert(alike.end(), {{3}, {3, 4}, {3, 3}, {}});  // with [2, 3]
     shapes.assign(count_, Shapes(alike));
   } else {
     for (size_t i = 0; i < count_; ++i) shapes[i] = {shapes_[0][i]};
@@ -60,7 +60,8 @@ OPKIT_INLINE std::vector<InputTypes> InputFinder::FindMixed(size_t most, const D
     dtypes.insert(dtypes.begin(), std::vector<DTypes>(count_));
     for (size_t i = 0; i < count_; ++i) dtypes[0][i] = {given[i]};
   }
-  // The second search is for an inference that fails where it could say "not known yet".
+  // The second search is for an inference function that fails on unknown inputs instead of leaving
+  // outputs unknown.
   for (const std::vector<DTypes>& of_inputs : dtypes)
     for (const bool asks_early : {true, false}) {
       Search search{shapes, of_inputs, asks_early, most};
