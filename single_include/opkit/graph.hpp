@@ -4550,8 +4550,8 @@ class GradientRegistry;
 #endif  // OPKIT_OP_FWD_HPP_
 
 // ---- opkit/op/operator_def.hpp
-// OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
-// attributes, the device and the backend asked for. Everything else is derived from it.
+// OperatorDef: a node as plain data: the operator's type, the names of its inputs and outputs, its
+// attributes, its device and the requested backend. Everything else is derived from it.
 #ifndef OPKIT_OP_OPERATOR_DEF_HPP_
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 
@@ -4564,25 +4564,28 @@ struct GradientOpsMeta;
 struct GradientValue;
 
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
-// The folder graph/ says what a graph is; here it is only carried and compared, and asked what a
-// node is that runs it: one whose inputs and outputs are the graph's, by position.
+// The folder graph/ defines graphs. This interface only carries and compares a graph, and answers
+// questions about the node that runs it. The node's inputs and outputs are the graph's, by
+// position.
 class SubgraphBase : public detail::RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
-  // Adds what the graph says of the node's inputs and outputs; nothing where their counts differ.
+  // Infers the types of the node's inputs and outputs from the graph; does nothing if their counts
+  // differ.
   virtual void Infer(InferenceContext&) const {}
-  // Fills in the operators that compute the gradients of the node's inputs. False where the graph
-  // cannot tell.
+  // Fills in the operators that compute the gradients of the node's inputs. Returns false if the
+  // graph cannot.
   virtual bool MakeGradient(const OperatorDef&, const std::vector<GradientValue>&, GradientNames&,
                             GradientOpsMeta&) const {
     return false;
   }
-  // The inputs that the graph writes to.
+  // Returns the indices of the inputs that the graph writes to.
   virtual std::vector<int> MutatedInputs() const { return {}; }
 };
 
-// Whether a node may run on other backends than those that it names.
+// The strength of a node's request for backends: kPreferred also allows other backends, kRequired
+// does not.
 enum BackendNeed : uint8_t { kPreferred, kRequired };
 
 // One named subgraph of a node. Copies share the graph.
@@ -4594,10 +4597,10 @@ struct NamedSubgraph {
   }
 };
 
-// A regular value with a fluent builder; an overload with an argument sets or adds, one without
-// reads. Copies share their fields until one of them is changed, so that the copies of a graph and
-// the operators made of its nodes hold one set. A reference that a mutable_…() returned may not be
-// used once the definition has been copied.
+// A regular value with a fluent builder: an overload with an argument sets or adds, an overload
+// without reads. Copies share their fields until a copy is changed: copies of a graph and the
+// operators of its nodes share one set of fields. A reference from a mutable_…() function is
+// invalid once the definition has been copied.
 //
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
@@ -4609,23 +4612,23 @@ class OperatorDef {
 
   OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
   OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
-  // Adds one; an empty name leaves an optional input or output out.
+  // Adds an input or output; an empty name leaves an optional input or output out.
   OperatorDef& Input(std::string name);
   OperatorDef& Output(std::string name);
   OperatorDef& Inputs(const std::vector<std::string>& names);
   OperatorDef& Outputs(const std::vector<std::string>& names);
-  // Adds the name of a node that must run before this one though this one reads none of its
+  // Adds the name of a node that must run before this node, although this node reads none of its
   // outputs.
   OperatorDef& ControlInput(std::string name);
   OperatorDef& Arg(std::string name, Attribute value);
-  // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
-  // Error (kInvalidArgument) for null.
+  // Adds a subgraph, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp
+  // makes a graph). Throws kInvalidArgument for null.
   OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
   OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
-  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
-  // that are not in the program, or refuse the node, are passed over, so that one net serves
-  // machines with and without them; of required ones one must take the node.
+  // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
+  // Preferred backends that are not in the program, or refuse the node, are skipped, so that one
+  // net runs on machines with and without them. Of required backends, one must accept the node.
   OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
     mutable_fields().engine = std::move(engine);
     mutable_fields().engine_need = need;
@@ -4640,7 +4643,7 @@ class OperatorDef {
   const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
   const Arguments& args() const { return fields().args; }
   const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
-  // Null when there is none of that name.
+  // Returns null if there is no subgraph of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
   const std::string& engine() const { return fields().engine; }
@@ -4653,7 +4656,7 @@ class OperatorDef {
   std::vector<std::string>& mutable_outputs() { return mutable_fields().outputs; }
   std::vector<std::string>& mutable_control_inputs() { return mutable_fields().control_inputs; }
 
-  // "Scale 'name' (X) -> (Y)": how messages name a node.
+  // Returns the node's text for messages: "Scale 'name' (X) -> (Y)".
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
   std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
@@ -4677,10 +4680,10 @@ class OperatorDef {
   };
   OPKIT_INLINE static const Fields& NoFields();
   const Fields& fields() const { return shared_ ? shared_->value : NoFields(); }
-  // The fields of this definition alone.
+  // Returns fields that no other definition shares; copies them first if necessary.
   OPKIT_INLINE Fields& mutable_fields();
 
-  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: as a definition begins
+  detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
 }  // namespace opkit
@@ -4688,8 +4691,8 @@ class OperatorDef {
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
 // ---- opkit/op/inference.hpp
-// TensorInfo and InferenceContext: what shape and type inference knows of a node's inputs and
-// outputs, where an extent may be a symbol or unknown, and the data of constant inputs.
+// TensorInfo and InferenceContext: the knowledge of shape and type inference about a node's inputs
+// and outputs. An extent may be a symbol or unknown; constant inputs have their data.
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
@@ -4701,7 +4704,7 @@ struct TensorInfo {
   SymbolicShape shape;
   Device device;
   Layout layout;
-  const Tensor* constant = nullptr;  // its data where that is known already; not owned
+  const Tensor* constant = nullptr;  // its data if already known; not owned
 
   TensorInfo() = default;
   TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
@@ -4710,15 +4713,15 @@ struct TensorInfo {
   OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
   OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
   OPKIT_NOINLINE ~TensorInfo() = default;
-  // The dtype, shape, device and layout of a tensor. `as_constant` lets inference read its data,
-  // if it has any.
+  // Returns the dtype, shape, device and layout of a tensor. `as_constant` lets inference read its
+  // data, if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
   std::string ToString() const { return StrCat(*this); }  // the same
 };
 
-// Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
-// may hold what is known of them already, and inputs may be refined from them.
+// The argument of an operator's inference function, which reads the inputs and sets the outputs.
+// Outputs may already have partial information, and the function may refine inputs from it.
 class InferenceContext {
  public:
   InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
@@ -4730,7 +4733,7 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
-  // Error (kNotFound) where the node does not give it.
+  // Throws kNotFound if the node does not give the attribute.
   template <class T>
   T Arg(std::string_view name) const {
     return args().Get<T>(name);
@@ -4738,34 +4741,34 @@ class InferenceContext {
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  int InputSize() const { return num_inputs(); }  // as an operator's class says it
+  int InputSize() const { return num_inputs(); }  // OperatorBase's spelling
   int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
     return i >= 0 && i < num_inputs() && !def_.inputs()[detail::Index(i)].empty();
   }
-  // Error (kOutOfRange) for an index the node does not have.
+  // Throws kOutOfRange for an index that the node does not have.
   const TensorInfo& input(int i) const { return inputs_[Check(i, inputs_.size(), "input")]; }
   DType input_dtype(int i) const { return input(i).dtype; }
   const SymbolicShape& input_shape(int i) const { return input(i).shape; }
-  // The data of a constant input; null where it is not known yet.
+  // Returns the data of a constant input; null if not known yet.
   const Tensor* input_constant(int i) const;
-  // True once input_constant was asked for data that is not known yet: what was found may be less
-  // than the data decides, and the data may contradict it.
+  // True once input_constant was called for data that is not known yet. The inferred types may then
+  // be incomplete, and the data may contradict them.
   bool lacks_data() const { return lacks_data_; }
   // Makes input_constant call `find` for inputs whose info has no data, so that data is fetched
-  // only where an operator asks for it. `find` outlives the inference.
+  // only if an operator reads it. `find` must outlive the inference.
   void ReadConstantsFrom(FunctionRef<const Tensor*(int)> find) { find_constant_ = find; }
   const TensorInfo& output(int i) const { return outputs_[Check(i, outputs_.size(), "output")]; }
 
-  // Adds to what is known of a value: an undefined dtype or unknown extent adds nothing. Error
-  // (kTypeMismatch, kInvalidArgument), showing both sides, when the two contradict each other.
+  // Refines the dtype and shape of a value; an undefined dtype or unknown extent adds nothing.
+  // Throws kTypeMismatch or kInvalidArgument, showing both sides, if the two contradict each other.
   void SetOutput(int i, DType dtype, const SymbolicShape& shape);
   void SetInput(int i, DType dtype, const SymbolicShape& shape);
-  // Sets dtype, shape and elements of an output that shapes and attributes alone decide (Shape), so
-  // that the shapes of its consumers can be inferred too.
+  // Sets dtype, shape and elements of an output that depends only on shapes and attributes
+  // (operator Shape). The shapes of its consumers can then be inferred too.
   void SetOutputData(int i, const Tensor& data);
-  // Null where SetOutputData was not called.
+  // Returns null if SetOutputData was not called.
   const Tensor* output_data(int i) const;
 
   std::vector<TensorInfo>& inputs() { return inputs_; }
@@ -4778,13 +4781,14 @@ class InferenceContext {
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;
-  std::vector<Tensor> output_data_;  // by output, or empty; undefined dtype: not set
+  std::vector<Tensor> output_data_;  // by output, or empty; an undefined dtype means not set
 };
 
 namespace detail {
 
-// Filled in a library: whether the program that has loaded it has an operator, and inference by
-// that. Of a program's own they are empty, or answer no.
+// Hooks that a loaded library fills: the first is true if the program that loaded the library has
+// the operator; the second infers by the program's operator. In a program they are empty or return
+// false.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_host_has_operator{
     "an operator of the program, in a library,", "opkit/op.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(InferenceContext& context)> g_infer_on_host{
@@ -4793,18 +4797,18 @@ inline bool IsOperatorOfHost(const std::string& op) {
   return g_host_has_operator && g_host_has_operator(op);
 }
 
-// A node's inputs, null where it leaves one out.
+// A node's inputs; null for an input that the node leaves out.
 using InputPointers = std::span<const Tensor* const>;
 
-// The types that were inferred for a node that is run again and again: inference is repeated only
-// when an input's dtype or shape has changed, or when the result came from its data. Each operator
-// has one, which the operator itself, an eager call or a plan fills.
+// The inferred types of a node that runs repeatedly. Infers again only if an input's dtype or shape
+// has changed, or if the result came from an input's data. Each operator has a cache, which the
+// operator itself, an eager call or a plan fills.
 class InferenceCache {
  public:
   struct Output {
     DType dtype = DType::kUndefined;
     bool known = false;
-    Shape shape;  // where known
+    Shape shape;  // valid if `known`
     bool Allows(const Tensor& made) const {
       return (dtype == DType::kUndefined || dtype == made.dtype()) &&
              (!known || shape == made.shape());
@@ -4812,7 +4816,7 @@ class InferenceCache {
     TensorInfo info() const { return {dtype, known ? SymbolicShape(shape) : SymbolicShape()}; }
   };
 
-  // Whether these inputs have the dtypes and shapes recorded.
+  // True if these inputs have the recorded dtypes and shapes.
   static bool Match(const std::vector<Output>& recorded, InputPointers inputs) {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i] &&
@@ -4820,26 +4824,25 @@ class InferenceCache {
         return false;
     return true;
   }
-  // True when outputs() holds for these inputs.
+  // True if outputs() is valid for these inputs.
   bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
-  // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
+  // Like IsFresh(inputs), for a caller whose inputs are those of the last IsFresh call, unchanged.
   bool fresh() const { return fresh_; }
   const std::vector<Output>& outputs() const { return outputs_; }
-  // Incremented whenever outputs are recomputed; 0 before.
+  // Increases whenever the outputs are recomputed; begins at 0.
   uint64_t version() const { return version_; }
 
-  // Runs `infer` and records the outputs. `before_data` is called before the first read of an
-  // input's elements, which the device may still be computing. Nothing is fresh until Keep is
-  // called.
+  // Runs `infer` and records the outputs. Calls `before_data` before the first read of an input's
+  // elements, because the device may still be computing them. The cache is fresh only after Keep.
   void Infer(const OperatorDef& def, InputPointers inputs,
              FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
-  // The caller accepts the result: it holds until an input changes, or for this run alone where it
-  // came from an input's data.
+  // Accepts the result: it is valid until an input changes, or for this run only if it came from an
+  // input's data.
   void Keep() { fresh_ = !data_read_; }
 
-  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known. Where
-  // the plan lacked an input's data each run infers again, and what contradicts the plan is an
-  // Error (kInvalidArgument).
+  // Takes over the types that a plan has inferred. Does nothing if a dtype or shape is unknown. If
+  // the plan lacked an input's data, each run infers again and throws kInvalidArgument if the
+  // result contradicts the plan.
   void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
            std::span<const TensorInfo> outputs, bool lacks_data);
 
@@ -4848,13 +4851,13 @@ class InferenceCache {
   uint64_t version_ = 0;
   bool data_read_ = false;
   bool fresh_ = false;
-  std::vector<TensorInfo> planned_;  // what every run must agree with; empty: nothing
+  std::vector<TensorInfo> planned_;  // types that every run must agree with; empty: no restriction
 };
 
-// An operator made something else than was inferred of it.
+// Throws kOperatorFailed for an output whose dtype or shape differs from the inferred one.
 [[noreturn]] OPKIT_COLD void ThrowContradicts(const OperatorDef& def, std::string_view output,
                                               const Tensor& made, const TensorInfo& inferred);
-// For an output in another layout than the configuration of its operator says.
+// Throws kOperatorFailed for an output whose layout differs from its kernel's configuration.
 [[noreturn]] OPKIT_COLD void ThrowOtherLayout(const OperatorDef& def, std::string_view output,
                                               const Tensor& made, const Layout& promised);
 
@@ -4865,25 +4868,25 @@ class InferenceCache {
 
 // ---- opkit/op/kernel.hpp
 // Kernel: one implementation of an operator for a device type and a backend. For a KernelQuery it
-// proposes configurations, of which selection picks one before memory is planned.
+// proposes configurations; selection picks one of them before memory is planned.
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
+// A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
   const OperatorDef& def;
   std::span<const TensorInfo> inputs;
   std::span<const TensorInfo> outputs;
 };
 
-// One way in which a kernel can run a node.
+// A configuration in which a kernel can run a node.
 struct KernelConfig {
-  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one for each value
+  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one layout for each value
   std::vector<Layout> output_layouts;
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
-  int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
+  int64_t scratch_bytes = 0;                 // bytes for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
 
   Layout input_layout(size_t i) const {
@@ -4892,7 +4895,7 @@ struct KernelConfig {
   Layout output_layout(size_t o) const {
     return o < output_layouts.size() ? output_layouts[o] : Layout();
   }
-  // All of its layouts are the standard one.
+  // True if all layouts are the standard layout.
   bool is_standard() const {
     for (const auto* layouts : {&input_layouts, &output_layouts})
       for (const Layout& layout : *layouts)
@@ -4901,8 +4904,8 @@ struct KernelConfig {
   }
 };
 
-// Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
-// configuration that was chosen as a third argument: const KernelConfig*, null where none was.
+// Makes an operator for a node: a function (const OperatorDef&, Workspace*), which may also take
+// the chosen configuration as a third argument: const KernelConfig*, null if none was chosen.
 class OperatorCreator {
  public:
   using Pointer = std::unique_ptr<OperatorBase>;
@@ -4931,27 +4934,28 @@ class OperatorCreator {
  private:
   mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
 };
-// The configurations for a node, best first. None, or an UnsupportedOperatorFeature that says why,
-// where the kernel cannot run it.
+// Returns the configurations for a node, best first. Returns none, or throws
+// UnsupportedOperatorFeature with the reason, if the kernel cannot run the node.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
-// A node with the configuration that was selected for it, and the node that alone reads its output
-// 0, with its own.
+// A node with its selected configuration, and the next node with its own: the only reader of the
+// node's output 0.
 struct FusionQuery {
   KernelQuery node;
   const KernelConfig& config;
   KernelQuery next;
   const KernelConfig& next_config;
-  size_t read;  // the input of `next` that the node makes
+  size_t read;  // index of the input of `next` that is the node's output 0
 };
-// The two as one: a node of the outputs of `next` that reads inputs of both, for a kernel of the
-// same backend, and the configuration that this runs it in. Nothing is selected anew, so layouts
-// are those that were selected for the two.
+// The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
+// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
+// layouts that were selected for the two nodes.
 struct FusedNode {
   OperatorDef def;
   KernelConfig config;
 };
-// How a kernel takes the next node in; nullopt where it cannot. Plans ask again with the result.
+// Fuses a kernel's node with the next node; returns nullopt if it cannot. Plans call it again with
+// the result, to fuse more nodes.
 using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
 
 namespace detail {
@@ -4960,12 +4964,13 @@ using MakeTyped = std::unique_ptr<OperatorBase> (*)(const TypedKernel& kernel,
                                                     const OperatorDef& def, Workspace* ws);
 }  // namespace detail
 
-// Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
-// equal ones from two places are an error at first lookup.
+// Decides between two kernels of the same operator, device and backend: the higher priority wins.
+// Two equal priorities from two places are an error at first lookup.
 enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
 
 inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
 
+// An implementation of an operator, as a registration describes it.
 struct Kernel {
   std::string op;
   DeviceType device = DeviceType::kCPU;
@@ -4973,25 +4978,26 @@ struct Kernel {
   RegistrationPriority priority = RegistrationPriority::kDefault;
   const char* file = "";
   int line = 0;
-  std::string origin;  // the library it came from; empty for the program itself
-  detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
-  OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
-  // In place of `create` for a typed operator: its record, and what makes an operator of it. The
-  // second is null for CPUContext, for which CreateOperator knows it.
+  std::string origin;  // the library of the kernel; empty for the program itself
+  detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the library loaded
+  OperatorCreator create;  // UnsupportedOperatorFeature: the next kernel is tried
+  // Used instead of `create` for a typed operator: its record, and the function that makes the
+  // operator from it. The function is null for CPUContext: CreateOperator knows that one.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
-  bool leaves_state = false;  // a function operator's forward, for its node's backward
-  // Empty: one configuration, standard layouts, in place as the schema says.
+  bool leaves_state = false;  // forward leaves its state for the backward node
+  // Empty: one configuration with standard layouts and the schema's in-place pairs.
   mutable KernelProposer propose;
-  // Whether a configuration may have other layouts than the standard one.
+  // True if a configuration may have other layouts than the standard one.
   bool proposes_layouts = false;
-  // Empty: its nodes run one by one.
+  // Empty: the kernel's nodes are never fused.
   mutable KernelFuser fuse;
 
   std::string Place() const { return StrCat(file, ":", line); }
 };
 
-// Thrown by an operator's constructor that cannot run this node; another kernel then gets it.
+// The exception of an operator's constructor that cannot run this node; the next kernel is then
+// tried.
 class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
  public:
   explicit UnsupportedOperatorFeature(std::string what)
@@ -5003,13 +5009,13 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 #endif  // OPKIT_OP_KERNEL_HPP_
 
 // ---- opkit/op/schema/op_cost.hpp
-// OpCost: what one run of an operator costs, whatever the device.
+// OpCost: the work of one run of an operator, the same for every device.
 #ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
 #define OPKIT_OP_SCHEMA_OP_COST_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Work of one run, for benchmarks and selection.
+// The work of one run, for benchmarks, profiles and selection.
 struct OpCost {
   uint64_t flops = 0;
   uint64_t bytes_read = 0;
@@ -5022,23 +5028,23 @@ struct OpCost {
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
 
 // ---- opkit/op/schema/value_schema.hpp
-// The documentation of an operator's attributes, inputs and outputs: the same in a schema and
-// across the boundary of a library.
+// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
+// in a library's record.
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// One attribute that an operator takes.
+// An attribute that an operator accepts.
 struct AttributeSchema {
   std::string name;
   std::string doc;
   bool required = false;
   std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
-  std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
+  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
 
-  // The first string of an attribute that is none of the values; null where all are.
+  // Returns the first string of an attribute that is none of the values; null if all are allowed.
   const std::string* FindOther(const Attribute& given) const {
     for (const std::string& found : given.values().strings) {
       bool allowed = values.empty();
@@ -5049,13 +5055,13 @@ struct AttributeSchema {
   }
 };
 
-// One input or output.
+// An input or output.
 struct ValueSchema {
   std::string name;
   std::string doc;
   std::vector<DType> dtypes;  // empty: any
 
-  // True also for a dtype that is not known.
+  // True if the dtype is allowed, or unknown.
   bool Allows(DType dtype) const {
     for (const DType allowed : dtypes)
       if (allowed == dtype) return true;
@@ -5068,9 +5074,9 @@ struct ValueSchema {
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 // ---- opkit/op/schema.hpp
-// OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
-// derived from a typed signature), then asked whether a node is right, what its outputs are and
-// what a run costs.
+// OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA fills it in
+// once, or a typed signature does. It then verifies nodes, infers their outputs and computes the
+// cost of a run.
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
 
@@ -5078,10 +5084,11 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// Functions in these classes are mutable: rules are asked through const references, and a function
-// keeps nothing that the answer depends on.
+// Functions in these classes are mutable because const members call them; a function's results must
+// not depend on earlier calls.
 
-// How many inputs, or outputs, a node may have: a range and, within it, a list or a predicate.
+// The allowed numbers of inputs or outputs of a node: a range and, within it, a list or a
+// predicate.
 class CountRule {
  public:
   static constexpr int kAny = 1 << 30;
@@ -5091,10 +5098,10 @@ class CountRule {
   void SetPredicate(UniqueFunction<bool(int)> allowed);
   int least() const { return min_; }
   int most() const { return max_; }
-  // -1 where the range has more than one number.
+  // Returns the only number of the range; -1 if it has more.
   int fixed() const { return min_ == max_ ? min_ : -1; }
   bool Allows(int count) const;
-  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  // Returns "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string Describe() const;
 
  private:
@@ -5103,20 +5110,22 @@ class CountRule {
   mutable UniqueFunction<bool(int)> predicate_;
 };
 
-// The numbers of inputs and outputs, and how one follows from the other or from attributes.
+// The allowed numbers of inputs and outputs, and how the number of outputs follows from the inputs
+// or from attributes.
 struct ArityRules {
   CountRule inputs, outputs;
   mutable UniqueFunction<bool(int, int)> pair_allowed;
   mutable UniqueFunction<int(int)> outputs_of_inputs;
   mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
 
-  // The number of outputs; -1 when the inputs and attributes do not decide it.
+  // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
   int OutputsOf(int num_inputs, const Arguments& args) const;
-  // {inputs, outputs} of a node with these attributes; -1 where they leave a number open.
+  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that they leave
+  // open.
   std::pair<int, int> Of(const Arguments& args) const;
-  // Why a node of `op` may not have these numbers; empty when it may. The same holds for Verify
-  // below.
+  // Returns why a node of `op` may not have these numbers; empty if it may. The Verify functions
+  // below have the same convention.
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
@@ -5134,13 +5143,13 @@ struct InplaceRules {
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
-// Declared attributes. `free_if_none` is an operator's that parses what a node gives: it takes
-// every attribute while none is declared.
+// The declared attributes. `free_if_none` is set for an operator that parses its attributes itself:
+// it accepts every attribute as long as none is declared.
 struct AttributeRules {
   std::vector<AttributeSchema> declared;
   bool unknown_allowed = false, free_if_none = false;
 
-  // Null when it is not declared.
+  // Returns null if it is not declared.
   const AttributeSchema* Find(std::string_view name) const;
   bool Takes(std::string_view name) const {
     return unknown_allowed || (free_if_none && declared.empty()) || Find(name);
@@ -5149,20 +5158,20 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
-// Throws (kTypeMismatch) where a dtype that is known is none of those that are declared.
+// Throws kTypeMismatch if a known dtype is not among the declared ones.
 OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
                             const std::vector<TensorInfo>& infos);
 
 }  // namespace detail
 
-// Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
-// static initialisation, read-only afterwards.
+// The schema of an operator. Setters return *this, so that a schema reads as one sentence. Not
+// synchronised: filled in during static initialisation, read-only afterwards.
 class OpSchema {
  public:
   OpSchema() = default;
   OpSchema(std::string name, const char* file, int line, std::string signature = {});
 
-  // Arity: exactly n, between two numbers, one of a set, or a predicate.
+  // Sets the allowed numbers: exactly n, between two numbers, one of a list, or by a predicate.
   OpSchema& NumInputs(int n) { return NumInputs(n, n); }
   OpSchema& NumInputs(int min, int max) { return arity_.inputs.SetRange(min, max), *this; }
   OpSchema& NumInputs(std::initializer_list<int> all) { return arity_.inputs.SetList(all), *this; }
@@ -5177,43 +5186,44 @@ class OpSchema {
   OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed) {
     return arity_.outputs.SetPredicate(std::move(allowed)), *this;
   }
-  // A relation between the number of inputs and outputs.
+  // Sets a predicate of the numbers of inputs and outputs.
   OpSchema& NumInputsOutputs(UniqueFunction<bool(int, int)> allowed) {
     return arity_.pair_allowed = std::move(allowed), *this;
   }
-  // The number of outputs that a number of inputs has.
+  // Sets the function that computes the number of outputs from the number of inputs.
   OpSchema& OutputCalculator(UniqueFunction<int(int)> calculate) {
     return arity_.outputs_of_inputs = std::move(calculate), *this;
   }
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // {inputs, outputs} as the attributes decide them; -1 leaves a number open.
+  // Sets the function that computes {inputs, outputs} from the attributes; -1 leaves a number open.
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
   }
 
-  // Inputs that a node also writes to.
+  // Sets the inputs that a node also writes to.
   using MutationFunction = UniqueFunction<std::vector<int>(const OperatorDef&)>;
   OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
   OpSchema& MutatesInputs(std::initializer_list<int> inputs);
 
-  // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
-  // outputs: such a node is never folded, merged with an equal one, or dropped.
+  // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
+  // effect beside its outputs: such a node is never folded, merged with an equal one, or dropped.
   OpSchema& Stateful() { return stateful_ = runs_differ_ = true, *this; }
-  // A node keeps something between its runs, which give the same for the same inputs all the same:
-  // it is never folded, merged with an equal one, or dropped.
+  // Declares that a node keeps state between its runs, although equal inputs give equal results: it
+  // is never folded, merged with an equal one, or dropped.
   OpSchema& KeepsState() { return stateful_ = true, *this; }
-  // A node runs a graph that it carries: one without is refused. Where the node's inputs and
-  // outputs are the graph's, by position, its types and shapes, the inputs that it writes to and
-  // its gradient come from the graph, unless the operator says them itself.
+  // Declares that a node runs a graph that it carries; a node without one is refused. If the node's
+  // inputs and outputs are the graph's, by position, the graph decides its types and shapes. It
+  // also decides the inputs that the node writes to, and its gradient. The operator's own
+  // declarations come first.
   OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
-  // The operator runs the graphs that its nodes carry in this program (RunsBodies of
-  // graph/node_bodies.hpp), so that a plan's passes go over them too.
+  // Declares that the operator runs its nodes' graphs in this program (RunsBodies of
+  // graph/node_bodies.hpp), so that a plan's passes also process those graphs.
   OpSchema& RunsSubgraphs() { return runs_subgraphs_ = true, *this; }
 
-  // Pairs {input, output} that may, or must, be the same blob.
+  // Sets the pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
   OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
   OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
@@ -5228,9 +5238,9 @@ class OpSchema {
   }
   OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
 
-  // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. An
-  // undeclared one is an Error, where a node gives it and where a constructor reads it, unless
-  // AllowUncheckedAttributes.
+  // Declares an attribute. `Arg(name, doc)` accepts any type; `Arg<T>` checks the type and
+  // documents a default. An undeclared attribute is an Error, in a node and in a constructor that
+  // reads it, unless AllowUncheckedAttributes is called.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
     return Arg({std::move(name), std::move(doc), required, {}, {}});
   }
@@ -5246,68 +5256,74 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // A string, one of these; the first is the default, unless a node must give it.
+  // Declares a string attribute with these values; the first is the default, unless a node must
+  // give it.
   //   .Arg("mode", "how the borders are filled", {"valid", "same"})
   OpSchema& Arg(std::string name, std::string doc, std::initializer_list<const char*> values);
   OpSchema& RequiredArg(std::string name, std::string doc,
                         std::initializer_list<const char*> values);
-  // Makes a declared attribute optional, or limits the strings that it takes. A name that is not
-  // declared, and a default that is none of the values, are the schema's problem().
+  // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
+  // that is none of the values, becomes the schema's problem().
   OpSchema& SetDefault(std::string_view name, Attribute value);
   OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
-  // The operator's functions parse what a node gives: while none is declared, any may be given.
+  // Declares that the operator's functions parse the attributes: as long as none is declared, a
+  // node may give any.
   OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
-  // Types and shapes of the outputs.
+  // Sets the function that infers the types and shapes of the outputs.
   OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
     return infer_ = std::move(infer), *this;
   }
-  // Inference is only called when every input shape is known.
+  // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
-  // Output i is like input i, like one input, or like input inputs[i]. What is known of an output
-  // refines its input.
+  // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
+  // facts about an output refine its input.
   OpSchema& IdenticalTypeAndShape();
   OpSchema& IdenticalTypeAndShapeOfInput(int input);
   OpSchema& IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs);
-  // Rank 1, as long as the input is along `dim`; the input's type.
+  // Sets the inference: rank 1, the extent of the input along `dim`, the input's dtype.
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
   OpSchema& ScalarType(DType dtype);
 
   using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
                                              const std::vector<TensorInfo>&)>;
   OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
-  // Reads every input and writes every output once; `flops` for each element of output 0.
+  // Sets the cost of an operator that reads every input and writes every output once, with `flops`
+  // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
-  // The same with the floating-point operations of a run by a function, which sees attributes and
-  // the shapes of inputs and outputs, all known: OpSchema::Elements(c.output(0)) * 2, say.
+  // Sets the same cost with the floating-point operations of a run from a function. The function
+  // sees attributes and the shapes of inputs and outputs, all known: for instance
+  // OpSchema::Elements(c.output(0)) * 2.
   OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
-  // Devices of the inputs and of the outputs; by default all are the node's.
+  // Sets the function that returns the devices of inputs and outputs; by default all are the node's
+  // device.
   using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
     return devices_ = std::move(devices), *this;
   }
   OpSchema& InputsCanCrossDevices() { return inputs_cross_devices_ = true, *this; }
 
-  // Names, docs and, where they are limited, dtypes of inputs and outputs; another is an Error
-  // (kTypeMismatch) of inference, and of Invoke.
+  // Sets name, doc and, if limited, dtypes of an input or output; inference and Invoke throw
+  // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
-  // The reference of operators leaves it out.
+  // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
-  // Plans insert it, nobody writes it: a library leaves it to its host, which has its own.
+  // Marks an operator that only plans insert: a library does not export it, because its host has
+  // its own.
   OpSchema& Internal() { return internal_ = true, Private(); }
-  // The operator is one of ONNX's own domain: a model's node of the same name in another domain is
-  // not taken for it.
+  // Marks an operator of ONNX's own domain: a model's node of the same name in another domain is a
+  // different operator.
   OpSchema& Standard() { return standard_ = true, *this; }
   template <class Populator>
   OpSchema& FillUsing(Populator populate) {
     return populate(*this), *this;
   }
-  // Makes inputs that are valid for this operator, for CheckOperator and benchmarks.
+  // Sets the function that makes valid inputs for this operator, for CheckOperator and benchmarks.
   OpSchema& TestInputs(UniqueFunction<std::vector<Tensor>(DType, uint64_t seed)> make) {
     return test_inputs_ = std::move(make), *this;
   }
@@ -5315,10 +5331,10 @@ class OpSchema {
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
-  // The library it came from, by its name in this program; empty for the program itself.
+  // Returns the library of the operator, by its name in this program; empty for the program itself.
   const std::string& origin() const { return origin_; }
-  // That library as it calls itself, the same in every program: its own name or its file's without
-  // the folder, and the version that it announces, which may be empty.
+  // Returns the name and version that the library itself announces, the same in every program: its
+  // own name, or its file's name without the folder; and its version, which may be empty.
   const std::string& library_name() const { return library_name_; }
   const std::string& library_version() const { return library_version_; }
   OpSchema& SetOrigin(std::string library, std::string name, std::string version) {
@@ -5327,10 +5343,12 @@ class OpSchema {
     library_version_ = std::move(version);
     return *this;
   }
-  // The parameters of the typed function that the schema was derived from; empty for others.
+  // Returns the parameters of the typed function from which the schema was derived; empty for other
+  // schemas.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
-  // The fault of the schema itself, empty for none: setters run before main and must not throw.
+  // Returns the mistake in the schema itself; empty if there is none. Setters run before main and
+  // must not throw.
   std::string problem() const;
   bool is_private() const { return private_; }
   bool is_internal() const { return internal_; }
@@ -5340,17 +5358,17 @@ class OpSchema {
   bool needs_subgraph() const { return needs_subgraph_; }
   bool runs_subgraphs() const { return runs_subgraphs_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
-  // Whether it says where its values are; otherwise all are on the node's device.
+  // True if the schema gives the devices of its values; otherwise all are on the node's device.
   bool infers_devices() const { return static_cast<bool>(devices_); }
   bool has_inference() const { return static_cast<bool>(infer_); }
-  // Whether an input or output may only have some dtypes.
+  // True if the dtypes of an input or output are limited.
   bool limits_dtypes() const;
   bool has_cost() const { return static_cast<bool>(cost_); }
   int min_inputs() const { return arity_.inputs.least(); }
   int max_inputs() const { return arity_.inputs.most(); }
   int min_outputs() const { return arity_.outputs.least(); }
   int max_outputs() const { return arity_.outputs.most(); }
-  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  // Returns "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string expected_inputs() const { return arity_.inputs.Describe(); }
   std::string expected_outputs() const { return arity_.outputs.Describe(); }
   const std::vector<AttributeSchema>& attributes() const { return attributes_.declared; }
@@ -5358,12 +5376,12 @@ class OpSchema {
   const std::vector<ValueSchema>& outputs() const { return outputs_; }
   bool CanInplace(int input, int output) const { return inplace_.May(input, output); }
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
-  // -1 when the inputs do not decide it.
+  // Returns -1 if the inputs do not decide the number.
   int CalculateOutput(int inputs) const { return arity_.OutputsOf(inputs); }
   int CalculateOutput(int inputs, const Arguments& args) const {
     return arity_.OutputsOf(inputs, args);
   }
-  // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
+  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that stays open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
   std::vector<int> MutatedInputs(const OperatorDef& def) const;
   const AttributeSchema* FindAttribute(std::string_view name) const {
@@ -5372,40 +5390,41 @@ class OpSchema {
   // False for an attribute that a node must not give.
   bool TakesArgument(std::string_view name) const { return attributes_.Takes(name); }
   bool unknown_args_allowed() const { return attributes_.unknown_allowed; }
-  // "; did you mean 'alpha'?" or the like, for a name that is not declared.
+  // Returns "; did you mean 'alpha'?" or similar, for a name that is not declared.
   std::string SuggestArgument(std::string_view name) const { return attributes_.Suggest(name); }
-  // ArityFromArguments was called: attributes may decide the number of outputs.
+  // True if ArityFromArguments was called: attributes may decide the number of outputs.
   bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
   bool has_test_inputs() const { return static_cast<bool>(test_inputs_); }
-  // Empty where the schema makes no test data.
+  // Returns no tensors if the schema makes no test data.
   std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
   }
 
-  // Why `def` is not a right node of this operator, or why its attributes are not; empty when they
-  // are.
+  // Returns why `def` is not a valid node of this operator, or why its attributes are not valid;
+  // empty if valid.
   std::string Verify(const OperatorDef& def) const;
   std::string VerifyArguments(const Arguments& args) const {
     return attributes_.Verify(name_, args);
   }
 
-  // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
+  // Infers the types and shapes of the outputs from those of the inputs; unknown if the operator
   // declares no inference. Errors of the operator's own function get the node as context.
   void Infer(InferenceContext& context) const;
   std::vector<TensorInfo> InferOutputs(const OperatorDef& def,
                                        std::vector<TensorInfo> inputs) const;
-  // Without a cost function: the bytes of inputs and outputs, and no flops.
+  // Returns the cost of a run. Without a cost function: the bytes of inputs and outputs, and no
+  // flops.
   OpCost Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
               const std::vector<TensorInfo>& outputs) const;
   DevicePlacement InferDevices(const OperatorDef& def) const;
 
-  // Elements and bytes of a value whose shape is known; 0 otherwise. Bytes are at most what an
-  // int64 counts, so that sums of a few do not wrap.
+  // Returns the elements and bytes of a value with a known shape; 0 otherwise. Bytes are at most
+  // INT64_MAX, so that sums of a few do not wrap.
   static uint64_t Elements(const TensorInfo& info);
   static uint64_t Bytes(const TensorInfo& info);
 
  private:
-  // Null, with the schema's problem, where it is not declared.
+  // Returns null, and records the schema's problem, if the attribute is not declared.
   AttributeSchema* Declared(std::string_view name, const char* to_give);
 
   std::string name_;
@@ -5423,7 +5442,7 @@ class OpSchema {
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
   bool runs_subgraphs_ = false;
-  // Called from const members: a schema's functions keep nothing between calls.
+  // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
   mutable CostFunction cost_;
@@ -5442,14 +5461,14 @@ class OpSchema {
 #ifndef OPKIT_OP_OP_REGISTRY_HPP_
 #define OPKIT_OP_OP_REGISTRY_HPP_
 
-// Defined in an image (a program or shared object) of which a unit includes plugin/author.hpp.
+// Defined in an image (a program or shared object) if one of its units includes plugin/author.hpp.
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A library that is loaded at run time has registries of its own, whatever symbols the program
-// exports; shared objects that a program is linked with share the program's.
+// True in a library that is loaded at run time: it has its own registries, whatever symbols the
+// program exports. Shared objects that a program is linked with share the program's registries.
 OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 
 }  // namespace detail
@@ -5457,7 +5476,7 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
 using EnginePref = BackendPreference;                // Caffe2's spelling
 
-// A provider of kernels, as the program and this machine have it.
+// A provider of kernels: its facts in this program and on this machine.
 struct BackendInfo {
   std::string name;
   int rank = 0;
@@ -5471,107 +5490,113 @@ class OpRegistry {
   OpRegistry();
   ~OpRegistry();
 
-  // Inline, and a static inside: the dynamic linker makes it one in the program and the shared
-  // objects that it is linked with.
+  // Inline, with a static variable inside: the dynamic linker makes this one object for the program
+  // and the shared objects that it is linked with.
   OPKIT_EXPORT static OpRegistry& OfProgram() {
     static auto* registry = new OpRegistry;  // operators may outlive every static object
     return *registry;
   }
   OPKIT_IMAGE_LOCAL static OpRegistry& Global();
 
-  // A schema to fill in. The same name from the same place (a header seen by two translation units)
-  // is the same schema, and so are two that were derived from the same typed signature: the second
-  // filling goes nowhere.
+  // Adds a schema and returns it to be filled in. A schema of the same name and place (a header in
+  // two translation units) is the same schema. So are two schemas from the same typed signature.
+  // Settings of the second schema have no effect.
   OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {});
-  // Adds a schema that is filled in already, and kept by `owner`.
+  // Adds a schema that is filled in already; `owner` keeps it alive.
   void AddSchema(detail::IntrusivePtr<detail::RefCounted> owner, OpSchema& schema);
-  // The same kernel from the same place is the same kernel.
+  // Adds a kernel; ignores a second one from the same place.
   void AddKernel(Kernel kernel);
 
-  // Keeps another mistake in an operator's registrations (a second gradient). Problems lists it;
-  // the code that keeps the registration reports it at lookup.
+  // Adds another mistake in an operator's registrations (a second gradient) to Problems. The code
+  // that stores the registration reports it at lookup.
   void AddProblem(const std::string& op, std::string text);
-  // Something was registered for an operator by its name, a gradient say, whose own registration
-  // may come later. Problems lists `what` where it never does. The second takes that back.
+  // Records that something, such as a gradient, was registered for an operator by name before the
+  // operator itself. Problems lists `what` if the operator is never registered. ForgetExpected
+  // removes the record.
   void ExpectOperator(const std::string& op, std::string what);
   void ForgetExpected(const std::string& op);
 
-  // Null when there is none.
+  // Returns null if there is none.
   const OpSchema* FindSchema(std::string_view op) const;
-  // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for an
-  // operator that was registered twice; kFailedPrecondition where the program mixes header-only
-  // with compiled units.
+  // Returns the schema. Throws kNotFound, with the nearest name, for an operator without a schema;
+  // kAlreadyExists for an operator that was registered twice; kFailedPrecondition if the program
+  // mixes header-only with compiled units.
   const OpSchema& GetSchema(std::string_view op) const;
-  // All kernels of an operator, or those for a device type, in the order of registration.
+  // Returns all kernels of an operator, or its kernels for a device type, in the order of
+  // registration.
   std::vector<const Kernel*> KernelsOf(std::string_view op) const;
   std::vector<const Kernel*> FindKernels(std::string_view op, DeviceType device) const;
-  // Sorted names of all operators that have a schema or a kernel.
+  // Returns the sorted names of all operators that have a schema or a kernel.
   std::vector<std::string> Operators() const;
-  // Everything wrong with the registrations of this program; empty when nothing is.
+  // Returns all mistakes in the registrations of this program.
   std::vector<std::string> Problems() const;
-  // Makes a backend come first for an operator, behind those that the node and the program ask for.
+  // Puts a backend first for an operator, behind the backends that the node and the program
+  // request.
   void AddOverride(const std::string& op, const std::string& backend, const std::string& origin);
-  // Forgets everything that came from a library.
+  // Removes everything that came from a library.
   void RemoveOrigin(const std::string& origin);
-  // For tests: forgets the operator's schema, kernels and problems.
+  // Removes the operator's schema, kernels and problems; for tests.
   void Remove(std::string_view op);
 
-  // Says, with the nearest name, that no kernel of the program has this backend; empty where one
-  // has.
+  // Returns a sentence, with the nearest name, if no kernel of the program has this backend; empty
+  // if one has.
   std::string WhyNoBackend(std::string_view backend) const;
-  // Throws that as an Error (kNotFound).
+  // Throws kNotFound with that sentence, unless it is empty.
   void CheckBackend(std::string_view backend) const;
-  // How selection orders the backends that no node or preference asks for: higher first.
-  // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher
-  // counts. What a library says, as `origin`, is true of its own kernels alone.
+  // Sets the rank by which selection orders the backends that no node or preference requests,
+  // highest first. "reference" has rank 0; an unranked backend comes last. The higher of two ranks
+  // counts. A rank from library `origin` applies only to that library's kernels.
   void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
   int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
-  // How to find out why a backend cannot run on this machine; empty: it can. Asked once, at the
-  // first node that one of its kernels might run. Those of an absent backend are dropped with that
-  // reason. What a library says, as `origin`, is true of its own kernels alone.
+  // Sets the function that returns why a backend cannot run on this machine; empty if it can. The
+  // function runs once, at the first node that a kernel of the backend might run. Kernels of an
+  // unavailable backend are dropped with the reason. A function from library `origin` applies only
+  // to that library's kernels.
   void SetBackendAvailability(std::string_view backend, UniqueFunction<std::string()> why_not,
                               const std::string& origin = {});
   std::string WhyUnavailable(const Kernel& kernel) const;
-  // Whether that was said of this program's own kernels of the backend.
+  // True if SetBackendAvailability was called for this program's own kernels of the backend.
   bool HasAvailability(std::string_view backend) const;
-  // The backends that have kernels in this program, by name.
+  // Returns the backends that have kernels in this program.
   std::vector<BackendInfo> Backends() const;
 
-  // Sets the backends tried for every operator of a device, or for one operator before those. A
-  // backend without a kernel is passed over; an empty list clears. Errors: kNotFound for an
-  // operator that is not registered, or a device without kernels. CheckPreference only throws what
-  // SetPreference would.
+  // Sets the backends to try for every operator of a device, or for one operator before those. A
+  // backend without a kernel is skipped; an empty list clears the setting. Throws kNotFound for an
+  // operator that is not registered, or for a device without kernels. CheckPreference only throws
+  // the errors of SetPreference.
   void SetPreference(DeviceType device, BackendPreference backends);
   void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
   void CheckPreference(DeviceType device, const BackendPreference& backends) const;
   void CheckPreference(const std::string& op, DeviceType device) const;
-  // Preferred backends of an operator, its own first. In a PreferenceScope: those of its time.
+  // Returns the preferred backends of an operator, its own first. Inside a PreferenceScope, returns
+  // the preferences that the scope holds.
   BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
-  // All preferences that hold on this thread now, behind `first`, which are tried for every
-  // operator. A plan keeps them, so that shapes that it meets later run on the same backends.
+  // Returns a copy of all current preferences of this thread, with `first` in front for every
+  // operator. A plan keeps the copy, so that shapes that it meets later run on the same backends.
   detail::IntrusivePtr<detail::RefCounted> KeepPreferences(const BackendPreference& first) const;
 
  private:
   struct State;
-  State* const state_;  // its own
+  State* const state_;  // owned
 };
 
 namespace detail {
 
-// Held by what uses schemas and kernels for longer than a lookup, and while a function of a library
-// runs: no library is unloaded meanwhile. Nests; costs two uncontended locks where it does not.
+// Prevents the unloading of libraries. Hold it to use schemas and kernels for longer than a lookup,
+// and while a library's function runs. Nests; the outermost one costs two uncontended locks.
 class OPKIT_IMAGE_LOCAL RegistryUse {
  public:
   RegistryUse();
   RegistryUse(const RegistryUse&) = delete;
   RegistryUse& operator=(const RegistryUse&) = delete;
   ~RegistryUse();
-  // Whether this thread holds one.
+  // True if this thread holds a RegistryUse.
   static bool IsInThisThread();
 };
-// Held while registrations are removed: begins when nobody uses the registry, and until it ends
-// other threads wait before they do. One at a time, and not in a thread that uses it.
+// Exclusive lock for removing registrations. Waits for all RegistryUse scopes of other threads; new
+// ones block until it is destroyed. Only one exists at a time; its thread must not hold a
+// RegistryUse.
 class OPKIT_IMAGE_LOCAL RegistryRemoval {
  public:
   RegistryRemoval();
@@ -5580,8 +5605,8 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
   ~RegistryRemoval();
 };
 
-// Has PreferenceOf answer on this thread with preferences that KeepPreferences has kept. Nests; the
-// innermost counts.
+// Makes PreferenceOf on this thread return preferences that KeepPreferences has copied. Nests; the
+// innermost scope counts.
 class OPKIT_IMAGE_LOCAL PreferenceScope {
  public:
   explicit PreferenceScope(const RefCounted& preferences);
@@ -5595,9 +5620,9 @@ class OPKIT_IMAGE_LOCAL PreferenceScope {
 
 }  // namespace detail
 
-// Everything wrong with the registrations of this program (duplicates with both places, kernels
-// without a schema, schemas without a kernel, gradients without an operator), one sentence each;
-// empty when nothing is. A good first line of a test.
+// Returns all mistakes in the registrations of this program, one sentence each: duplicates with
+// both places, kernels without a schema, schemas without a kernel, gradients without an operator. A
+// good first line of a test.
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
   return OpRegistry::Global().Problems();
 }
@@ -5612,8 +5637,8 @@ inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
 inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
   OpRegistry::Global().SetPreference(op, device, std::move(engines));
 }
-// From maps: from device types to backends, or to operators and their backends. Nothing is changed
-// when one entry is wrong.
+// Sets preferences from maps: device types to backends, or device types to operators and their
+// backends. Changes nothing if one entry is wrong.
 template <class EnginesByDevice>
 void SetGlobalEnginePref(const EnginesByDevice& pref) {
   for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);
@@ -5638,8 +5663,9 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 #endif  // OPKIT_OP_OP_REGISTRY_HPP_
 
 // ---- opkit/op/observer.hpp
-// Observers: watch operators and nets from outside. What is attached is started before and stopped
-// after every run, on every path. Without observers a run pays one predictable branch.
+// Observers: watch operators and nets from outside. An attached observer is started before and
+// stopped after every run, also after a failed run. Without observers a run pays one predictable
+// branch.
 #ifndef OPKIT_OP_OBSERVER_HPP_
 #define OPKIT_OP_OBSERVER_HPP_
 
@@ -5648,13 +5674,13 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 class ObserverList;
-// An observer of whatever class.
+// The base of all observers, whatever class they watch.
 class AnyObserver {
  public:
   explicit AnyObserver(void* subject) : subject_(subject) {}
   virtual ~AnyObserver() = default;
   virtual void Start() {}
-  // Also called when the run failed; `succeeded` tells.
+  // Runs at the end of every run; `succeeded` is false if the run failed.
   virtual void Stop(bool succeeded) { static_cast<void>(succeeded); }
 
  protected:
@@ -5662,7 +5688,7 @@ class AnyObserver {
   friend ObserverList;
 };
 
-// The observers of one subject, which it owns. One class for all subjects.
+// The observers of one subject, owned by this list. One class serves all types of subjects.
 class ObserverList {
  public:
   ObserverList() = default;
@@ -5670,7 +5696,7 @@ class ObserverList {
   ~ObserverList();
 
   void Attach(AnyObserver* observer);
-  // The caller's again; false when it is not attached.
+  // Gives ownership back to the caller; returns false if the observer is not attached.
   bool Detach(const AnyObserver* observer);
   void Take(ObserverList& other, void* subject);
   bool empty() const { return !items_; }
@@ -5684,12 +5710,12 @@ class ObserverList {
   template <class F>
   void ForEach(F call);
 
-  Items* items_ = nullptr;  // made with the first
+  Items* items_ = nullptr;  // made with the first observer
 };
 
 }  // namespace detail
 
-// Watches one T (an operator or a net). An exception of Start or Stop is kept as
+// Watches one T (an operator or a net). An exception of Start or Stop is kept in
 // `Observable::last_observer_error` and never reaches the caller of Run.
 template <class T>
 class ObserverBase : public detail::AnyObserver {
@@ -5705,23 +5731,22 @@ class Observable {
   Observable() = default;
   Observable(Observable&&) = delete;
 
-  // Takes ownership; the pointer returned is the handle to detach it by.
+  // Takes ownership; DetachObserver takes the returned pointer.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
     observers_.Attach(observer.get());
     return observer.release();
   }
-  // Gives it back; null when it is not attached.
+  // Returns the observer to the caller; null if it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
     return std::unique_ptr<ObserverBase<T>>(
         observers_.Detach(observer) ? const_cast<ObserverBase<T>*>(observer) : nullptr);
   }
-  // Takes the observers of `other`, which watch this subject from now on, behind those that are
-  // here.
+  // Moves the observers of `other` behind those of this subject, which they watch from now on.
   void TakeObservers(Observable& other) {
     observers_.Take(other.observers_, static_cast<T*>(this));
   }
   size_t NumObservers() const { return observers_.size(); }
-  // The last exception of an observer; empty when there was none.
+  // Returns the text of the last exception of an observer; empty if there was none.
   std::string last_observer_error() const { return observers_.error(); }
 
   void StartAllObservers() {
@@ -5797,8 +5822,8 @@ class NameIndex {
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
 // ---- opkit/op/workspace.hpp
-// Workspace: the named values that operators are bound to. A Blob holds one of any C++ type, most
-// often a Tensor; its address never changes while it is in the workspace.
+// Workspace: the named values that operators are bound to. A Blob holds an object of any C++ type,
+// most often a Tensor; its address never changes while it is in the workspace.
 #ifndef OPKIT_OP_WORKSPACE_HPP_
 #define OPKIT_OP_WORKSPACE_HPP_
 
@@ -5814,24 +5839,25 @@ class Blob {
 
   const std::string& name() const { return name_; }
   bool empty() const { return !object_; }
-  // Compares the types' names where their type_info differs, as it does across shared objects.
+  // True for type T. Compares the types' names if their type_info differs, as happens across shared
+  // objects.
   template <class T>
   bool IsType() const {
     return type_ == &typeid(T) || HasName(typeid(T));
   }
-  // True while the blob owns this very object, false once another one has taken its place.
+  // True while the blob owns this very object, false after another object has replaced it.
   template <class T>
   bool Holds(const T* object) const {
     return object_ == object && type_ == &typeid(T);
   }
-  // Errors: kUninitialized when empty, kTypeMismatch for another type.
+  // Returns the object. Throws kUninitialized if the blob is empty, kTypeMismatch for another type.
   template <class T>
   const T& Get() const {
     if (!IsType<T>()) [[unlikely]]
       WrongType(typeid(T).name());
     return *static_cast<const T*>(object_);
   }
-  // The object; a new, default-constructed one when the blob holds none of this type.
+  // Returns the object; first makes a default-constructed one if the blob holds none of this type.
   template <class T>
   T* GetMutable() {
     if (!IsType<T>()) return Emplace<T>();
@@ -5853,7 +5879,8 @@ class Blob {
   }
 
  private:
-  // Compares with a type of another shared object: out of line, off the path of every Input().
+  // Compares with a type of another shared object. Out of line, because every Input() would contain
+  // it.
   OPKIT_COLD bool HasName(const std::type_info& type) const;
   [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const;
 
@@ -5863,44 +5890,44 @@ class Blob {
   std::string name_;
 };
 
-// Blobs by name. Not synchronised: create blobs before operators run in parallel.
+// The table of blobs by name. Not synchronised: create blobs before operators run in parallel.
 class Workspace {
  public:
   Workspace() = default;
   Workspace(Workspace&&) = delete;
   ~Workspace();
 
-  // The blob of that name, made when there is none.
+  // Returns the blob of that name; makes it if there is none.
   Blob* CreateBlob(const std::string& name);
-  // Gives a blob of another workspace, which must outlive this one, a name here. Error
-  // (kAlreadyExists) where there is a blob of that name.
+  // Adds a blob of another workspace, which must outlive this one, under a name here. Throws
+  // kAlreadyExists if there is a blob of that name.
   void ShareBlob(const std::string& name, Blob* blob);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
-  // Null when there is none.
+  // Returns null if there is none.
   Blob* FindBlob(std::string_view name) const {
     const int number = names_.Find(name);
     return number < 0 ? nullptr : blobs_[detail::Index(number)];
   }
-  // Error (kNotFound) that names the nearest blob when there is none.
+  // Throws kNotFound, with the nearest name, if there is none.
   Blob* GetBlob(const std::string& name) const;
-  // False when there is none. Operators bound to the blob must be gone.
+  // Returns false if there is none. Operators bound to the blob must be gone.
   bool RemoveBlob(std::string_view name);
-  // Their names, in alphabetical order.
+  // Returns the names of all blobs, in alphabetical order.
   std::vector<std::string> Blobs() const;
 
-  // The tensor of that name, made (uninitialized) when there is none.
+  // Returns the tensor of that name; makes it (uninitialized) if there is none.
   Tensor* CreateTensor(const std::string& name);
-  // Errors: kNotFound, kTypeMismatch for a blob of another type, kUninitialized for an empty blob.
+  // Throws kNotFound; kTypeMismatch for a blob of another type; kUninitialized for an empty blob.
   Tensor* GetTensor(const std::string& name) const;
   bool HasTensor(const std::string& name) const;
 
-  // Place in its net of the operator that failed last; -1 when none did.
+  // The index in its net of the operator that failed last; -1 if none did.
   std::atomic<int> last_failed_op_net_position{-1};
 
  private:
   NameIndex names_;
-  std::vector<Blob*> blobs_;     // by number; null where one was removed
-  std::vector<char> is_shared_;  // by number: the blob is another workspace's
+  std::vector<Blob*> blobs_;     // by number; null for a removed blob
+  std::vector<char> is_shared_;  // by number; true for a blob of another workspace
 };
 
 }  // namespace opkit
@@ -5908,26 +5935,27 @@ class Workspace {
 #endif  // OPKIT_OP_WORKSPACE_HPP_
 
 // ---- opkit/op/operator_base.hpp
-// OperatorBase: an operator bound to the blobs of a workspace, whatever device it runs on. Gives
-// access to arguments, inputs and outputs and the completion event, and adds context to errors.
+// OperatorBase: an operator bound to the blobs of a workspace, on any device. Gives access to
+// arguments, inputs, outputs and the completion event, and adds context to errors.
 #ifndef OPKIT_OP_OPERATOR_BASE_HPP_
 #define OPKIT_OP_OPERATOR_BASE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Tensors of the run in progress beside those of the blobs: for outputs whose present tensor is
-// also an input, which the run still reads, and dense copies of inputs that have strides.
+// Tensors of the current run that are not in blobs: new tensors for outputs whose present tensor is
+// also an input that the run still reads, and dense copies of strided inputs.
 class PendingTensors {
  public:
   bool empty() const { return !items_; }
-  // The tensor that replaces the output's; null when none does. The tensors stay at their
-  // addresses.
+  // Returns the tensor that replaces the output's tensor; null if there is none. The address stays
+  // valid until Publish or Clear.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
-  // The copy of an input, made by `make` in the first call under the current invocation.
+  // Returns the dense copy of an input. The first call under the current invocation makes it by
+  // `make`.
   const Tensor& DenseInput(int input, FunctionRef<Tensor()> make);
-  // Moves the outputs to their blobs, and lets go of the copies.
+  // Moves the outputs to their blobs and releases the copies.
   void Publish();
   void Clear() {
     if (items_) [[unlikely]]
@@ -5938,11 +5966,11 @@ class PendingTensors {
  private:
   struct Items;
   Items& items();
-  IntrusivePtr<RefCounted> items_;  // Items, made with the first
+  IntrusivePtr<RefCounted> items_;  // Items, made with the first tensor
 };
 
-// The memory that a plan sets aside for the operator, or memory of its own that grows to the
-// largest request.
+// The scratch memory of an operator: memory that a plan reserves, or its own memory, which grows to
+// the largest request.
 class ScratchMemory {
  public:
   void Plan(void* bytes, int64_t size, Storage owner);
@@ -5960,8 +5988,8 @@ class ScratchMemory {
   Storage own_;
 };
 
-// What a run of an operator has worked on, which its schema tells, and whose kernel it is: schemas
-// and kernels are none of this header's.
+// Schema and backend of a run, for the profiler. Pointers, so that this header needs neither class.
+// `tell` computes the work of a run.
 struct WorkOfRun {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
@@ -5981,33 +6009,33 @@ class OperatorIdentity final : public FailureContext {
   WorkOfRun work;
 };
 
-// Adds to an error which value it is about, which operator failed, and what its inputs were; null
-// for a value that is no tensor, or that the node leaves out.
+// Adds to an error: the value that it is about, the operator that failed, and the operator's
+// inputs. A pointer is null for a value that is no tensor or that the node leaves out.
 OPKIT_COLD void AddOperatorContext(Error& error, const OperatorIdentity& identity,
                                    const std::vector<const Tensor*>& inputs,
                                    const std::vector<const Tensor*>& outputs);
-// Called in a catch block: throws the exception in flight as an Error to which `add` has added. An
-// Error keeps its type and identity; any other exception becomes the Error's cause.
+// Throws the exception in flight as an Error, after `add` has added context; for use in a catch
+// block. An Error keeps its type and identity; any other exception becomes the Error's cause.
 [[noreturn]] OPKIT_COLD void RethrowDescribed(FunctionRef<void(Error&)> add);
-// Error (kInvalidArgument) where an input's memory is not that of `memory_device`.
+// Throws kInvalidArgument if an input's memory is not that of `memory_device`.
 OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor& input,
                                  Device memory_device);
-// The Error (kUnsupported) of an input that has strides and that the node writes to.
+// Throws kUnsupported for a strided input that the node writes to.
 [[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
                                                  const Tensor& input);
-// A tensor for an output: in the memory of `out` where that is dense, on `device` and large enough,
-// and otherwise, or where `clobbers` says that writing to it would change an input or another
-// output, in new memory.
+// Returns a tensor for an output. Reuses the memory of `out` if it is dense, on `device` and large
+// enough, unless `clobbers` is true: writing there would change an input or another output.
+// Otherwise allocates new memory.
 OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
                                FunctionRef<bool(const Tensor&)> clobbers);
-// Ends the span that began last on this thread, where a profile wants to know its work. Returns
-// that profile's sink, null where none does.
+// Ends the latest span of this thread if a profile records the work of spans. Returns that
+// profile's sink; null if there is none.
 SpanSink* EndSpanForWork() noexcept;
-// The Error (kOperatorFailed) of a run that says false.
+// Throws kOperatorFailed for a RunOnDevice that returned false.
 [[noreturn]] OPKIT_COLD void ThrowReturnedFalse();
 
-// Refuses the arguments that the schema of the operator that this thread constructs does not
-// declare. CreateOperator sets it: schemas are none of this header's.
+// Refuses arguments that the schema does not declare, for the operator that this thread constructs.
+// CreateOperator sets it, so that this header needs no schema class.
 struct ArgumentCheck {
   const OpSchema* schema = nullptr;
   void (*refuse)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
@@ -6016,26 +6044,27 @@ inline constinit thread_local ArgumentCheck t_argument_check;
 
 }  // namespace detail
 
-// Not synchronised: one run at a time. Operators of one workspace may run at the same time when
-// they do not write what another reads or writes.
+// The base class of all operators. Not synchronised: one run at a time. Operators of one workspace
+// may run at the same time if none writes a tensor that another reads or writes.
 class OperatorBase : public Observable<OperatorBase> {
  public:
-  // Binds inputs, which must exist, and outputs, which are made; the configuration chosen for the
-  // node, if any, is copied. Error: kNotFound, kInvalidArgument.
+  // Binds inputs, which must exist, and outputs, which it creates; copies the node's configuration,
+  // if any. Throws kNotFound, kInvalidArgument.
   OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr);
   OPKIT_INLINE virtual ~OperatorBase();
 
   // Runs to completion. Returns true, or throws an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
-  // Issues the work and returns; event() completes with it. A failure while issuing fails the event
-  // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
+  // Issues the work and returns; event() completes with the work. A failure while issuing fails the
+  // event and is thrown as well. Throws kFailedPrecondition while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
-  // The operator's work. Classes that derive from OperatorBase itself may do theirs in Run.
-  // Error: kUnsupported.
+  // Does the operator's work. The default throws kUnsupported: a class that derives from
+  // OperatorBase itself may do its work in Run.
   OPKIT_INLINE virtual bool RunOnDevice();
-  // Whether Run is RunOnDevice on the calling thread and no more: no stream, nothing that goes on.
+  // True if Run only calls RunOnDevice on the calling thread: no stream, and no work continues
+  // after it.
   virtual bool RunsDirectly() const { return false; }
-  // Run of such an operator, under the caller's invocation: a plan opens one scope for many.
+  // Runs such an operator under the caller's invocation: a plan opens one scope for many operators.
   void RunDirectly() {
     ObserverScope<OperatorBase> observers(*this);
     try {
@@ -6047,44 +6076,45 @@ class OperatorBase : public Observable<OperatorBase> {
     }
     observers.Succeeded();
   }
-  // Whether RunOnDevice follows the strides of its inputs. Otherwise they are dense in it, as those
-  // of functions are: see Input.
+  // True if RunOnDevice respects the strides of its inputs. If false, Input returns dense copies of
+  // strided inputs.
   virtual bool AcceptsStrides() const { return false; }
-  // Whether work goes on after RunOnDevice has returned.
+  // True if work continues after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
-  // Whether it may be issued before the operators that it depends on are done, if those are on its
-  // device type.
+  // True if the operator may be issued before its predecessors are done, if those are on its device
+  // type.
   virtual bool SupportsAsyncScheduling() const = 0;
-  // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
-  // at once. Nothing where the event is disabled. Error (kUnsupported) of a class without a
+  // Makes the event SCHEDULED; it completes with the work issued so far. With a message, makes it
+  // FAILED at once. Does nothing if the event is disabled. Throws kUnsupported in a class without a
   // context.
   OPKIT_INLINE virtual void RecordEvent(const char* error_message = nullptr);
-  // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
-  // use. A FAILED event fails it.
+  // Makes all work that this operator issues later wait for the event; `stream_id` -1 is the
+  // current stream. A FAILED event fails that work.
   virtual void WaitEvent(const Event& event, int stream_id = -1) = 0;
   virtual void WaitEvents(const std::vector<const Event*>& events, int stream_id = -1) = 0;
-  // Blocks until this operator's stream has drained, so that an observer can measure it.
+  // Blocks until this operator's stream has finished all work, so that an observer can measure it.
   virtual void SyncDeviceBarrierForObservers() = 0;
   virtual bool IsStreamFree(int stream_id) const = 0;
-  // Fails the event of a run in flight with kCancelled at once; the device finishes what it has
-  // begun. A run that is done is left as it is.
+  // Fails the event of a run in flight with kCancelled at once; the device finishes the work that
+  // it has begun. Does nothing for a finished run.
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
-  // Whose kernel it is, "eigen"; empty for an operator that its program made without a kernel.
+  // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
+  // a kernel.
   std::string backend() const {
     return identity_->work.backend ? *identity_->work.backend : std::string();
   }
-  // Caffe2's spellings: every operator has its definition.
+  // Caffe2's spellings; every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
   static constexpr bool has_debug_def() { return true; }
   const std::string& type() const { return def().type(); }
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
 
-  // The following read attributes, in constructors. Errors: kTypeMismatch for a value of another
-  // type; kInvalidArgument, with the nearest name, for one that the operator's schema does not
-  // declare.
+  // The next functions read attributes; call them in constructors. They throw kTypeMismatch for a
+  // value of another type, and kInvalidArgument, with the nearest name, for an attribute that the
+  // operator's schema does not declare.
   bool HasArgument(std::string_view name) const { return FindArgument(name); }
   template <class T>
   bool HasSingleArgumentOfType(std::string_view name) const {
@@ -6103,7 +6133,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // The spelling of InferenceContext. Without a fallback kNotFound where the node does not give it.
+  // InferenceContext's spelling. Without a fallback, throws kNotFound if the node does not give the
+  // attribute.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -6121,12 +6152,12 @@ class OperatorBase : public Observable<OperatorBase> {
   bool HasInput(int i) const { return i >= 0 && i < InputSize() && inputs_[detail::Index(i)]; }
   bool HasOutput(int i) const { return i >= 0 && i < OutputSize() && outputs_[detail::Index(i)]; }
 
-  // The input; a dense copy of one that has strides, unless the operator AcceptsStrides(). A copy
-  // is made once a run, on the device's stream, and lasts as long as the run and its work: ask in
-  // RunOnDevice, not in a body that runs later. Errors: kOutOfRange, kUninitialized, kTypeMismatch,
-  // kInvalidArgument for a tensor on a device that this operator cannot reach, kUnsupported where
-  // no copy can be made: the schema says that the input is written to, or the device copies no
-  // strides.
+  // Returns the input; for a strided input a dense copy, unless the operator AcceptsStrides(). The
+  // copy is made once a run, on the device's stream, and lasts as long as the run and its work:
+  // call Input in RunOnDevice, not in code that runs later. Throws kOutOfRange, kUninitialized,
+  // kTypeMismatch; kInvalidArgument for a tensor on a device that this operator cannot reach.
+  // Throws kUnsupported if no copy can be made: the schema declares that the node writes to the
+  // input, or the device cannot copy strided tensors.
   __attribute__((always_inline)) const Tensor& Input(int i) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     if (tensor.device() != memory_device_ || tensor.has_strides() || !tensor.layout().is_standard())
@@ -6134,19 +6165,19 @@ class OperatorBase : public Observable<OperatorBase> {
       return UnusualInput(i, tensor);
     return tensor;
   }
-  // The same on a device of another type than this operator's: a size that the host reads, say. A
-  // copy is there at once.
+  // Returns an input on a device type other than this operator's, such as a size that the host
+  // reads. A dense copy is complete at return.
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
     return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
   }
-  // The input dense, for operators that accept the strides of others.
+  // Returns the input as a dense tensor, for an operator that accepts strides of other inputs.
   const Tensor& DenseInput(int i) const {
     const Tensor& tensor = Input(i);
     return tensor.is_dense() ? tensor : DenseCopy(i, tensor);
   }
-  // A value of any C++ type.
+  // Returns a value of any C++ type.
   template <class T>
   const T& Input(int i) const {
     return InputBlob(i).Get<T>();
@@ -6160,29 +6191,30 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   const Blob& InputBlob(int i) const { return *Bound(inputs_, i, "input"); }
   std::vector<Shape> InputTensorShapes() const;
-  // Dtypes and shapes as they are now; unknown for one that is left out or no tensor.
+  // Returns the current dtypes and shapes; unknown for a value that is left out or is no tensor.
   std::vector<TensorInfo> InputTypes() const { return TypesOf(inputs_); }
   std::vector<TensorInfo> OutputTypes() const { return TypesOf(outputs_); }
 
-  // The output as the last run, or an earlier call in this one, left it: for operators that resize
-  // it themselves.
+  // Returns the output in the state of the last run, or of an earlier call in this run: for
+  // operators that resize it themselves.
   Tensor* Output(int i) {
     if (!pending_.empty()) [[unlikely]]
       if (Tensor* replaced = pending_.Find(i)) return replaced;
     return OutputBlob(i)->GetMutable<Tensor>();
   }
-  // The output with this shape and dtype, dense, on this operator's device; memory of the last run
-  // is reused. It never shares memory with an input that the schema does not pair it with. No input
-  // is freed or resized by it: where the output is also an input and changes, a new tensor takes
-  // its place when RunOnDevice has returned, so that work going on then needs the tensors by value.
+  // Returns the output with this shape and dtype, dense, on this operator's device; reuses the last
+  // run's memory. It shares memory with an input only if the schema allows the pair. It neither
+  // frees nor resizes an input: if the output is also an input and changes, a new tensor replaces
+  // it after RunOnDevice has returned. Work that continues then must hold the tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     return OutputIn(memory_device_, i, shape, dtype);
   }
-  // The same on another device.
+  // Returns the same on another device.
   Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
     return OutputIn(MemoryDevice(device), i, shape, dtype);
   }
-  // As Output(i), on a device of this type: a new tensor where it was left on another.
+  // Like Output(i), but on a device of this type: a new tensor if the last run left it on another
+  // type.
   Tensor* Output(int i, DeviceType type);
   template <class T>
   T* Output(int i) {
@@ -6194,11 +6226,11 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
     return Output(i, shape, dtype, device);
   }
-  // A tensor to write to, or null for an output that the node leaves out.
+  // Returns a tensor to write to; null for an output that the node leaves out.
   Tensor* OutputTensorOrUndefined(int i) { return HasOutput(i) ? Output(i) : nullptr; }
-  // The output with a copy of the elements of `source`; both reachable from the host.
+  // Copies the elements of `source` to the output; both must be reachable from the host.
   Tensor* OutputTensorCopyFrom(int i, const Tensor& source);
-  // The output becomes `source` itself, sharing its memory.
+  // Makes the output share the memory of `source`.
   Tensor* OutputTensorAlias(int i, const Tensor& source) { return Replace(i, source); }
   void SetOutputTensor(int i, Tensor tensor) { Replace(i, std::move(tensor)); }
   template <class T>
@@ -6209,14 +6241,14 @@ class OperatorBase : public Observable<OperatorBase> {
     has_taken_outputs_ = true;
     return Bound(outputs_, i, "output");
   }
-  // Whether anybody has ever asked for an output to write to: one that was never asked for is where
-  // the plan has put it.
+  // True if OutputBlob was ever called. If not, every output still has the memory that the plan
+  // chose.
   bool HasTakenOutputs() const { return has_taken_outputs_; }
-  // Whether the two share memory, whatever their names are.
+  // True if the two share memory, whatever their names are.
   bool IsInputOutputAlias(int i, int o) const;
 
-  // The completion of the latest RunAsync; INITIALIZED before. Error (kFailedPrecondition) when
-  // disabled.
+  // Returns the completion of the latest RunAsync; INITIALIZED before. Throws kFailedPrecondition
+  // if the event is disabled.
   Event& event() {
     if (event_disabled_ || !event_) [[unlikely]]
       MakeEvent();
@@ -6225,15 +6257,16 @@ class OperatorBase : public Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
-  // For an operator whose work goes on elsewhere: ends the event of the run, well, with a message,
-  // or with the exception being handled (with the message where there is none). Nothing where the
-  // event is disabled.
+  // Ends the event of a run whose work continues elsewhere: with success, with a message, or with
+  // the exception being handled. The message replaces an exception only if none is being handled.
+  // Does nothing if the event is disabled.
   void SetEventFinished(const char* error_message = nullptr);
   void SetEventFinishedWithException(const char* error_message = nullptr);
-  // Saves the event of an operator inside a chain, whose completion is never awaited.
+  // Disables the event. Saves its cost for an operator inside a chain, for whose completion no
+  // thread waits.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
-  // For executors: EventState::SetSeldomAsked of the events of all runs.
+  // Calls EventState::SetSeldomAsked on the events of all later runs; for executors.
   void SetEventSeldomAsked() { event_seldom_asked_ = true; }
   bool IsEventSeldomAsked() const { return event_seldom_asked_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
@@ -6243,7 +6276,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (event_) event_->Finish(timeout);
   }
 
-  // The operator's place in the net, -1 outside one; a failure leaves it in the workspace.
+  // Returns the operator's index in the net, -1 outside a net. A failure stores it in the
+  // workspace.
   int net_position() const { return net_position_; }
   void set_net_position(int position) { net_position_ = position; }
   void RecordLastFailedOpNetPosition() {
@@ -6251,53 +6285,54 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
 
-  // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
-  // scratch. Null where none was chosen: everything is as the schema says and in the standard
+  // Returns the kernel's configuration that was selected for this node: layouts, in-place pairs,
+  // scratch. Null if none was selected: everything is as the schema declares, in the standard
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
-  // The layouts that it gives an input and an output; the standard one where it gives none.
+  // Returns the configuration's layouts of an input and an output; the standard layout by default.
   Layout InputLayout(int i) const;
   Layout OutputLayout(int o) const;
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
-  // Gives the runs from now on `size` bytes of the device's memory as scratch, instead of the
-  // operator's own. It stays the caller's and must be aligned to 64; other work may write to it
-  // between runs. Runs that go on after they were cancelled keep `owner`; without one it must
-  // outlive them. Null takes it away.
+  // Gives later runs `size` bytes of the device's memory as scratch, instead of the operator's own.
+  // The memory remains the caller's and must be aligned to 64 bytes; other work may write to it
+  // between runs. Runs that continue after they were cancelled keep `owner`; without an owner the
+  // memory must outlive them. Null ends the use of the memory.
   void SetScratch(void* bytes, int64_t size, Storage owner = {});
-  // At least `size` bytes of the device's memory, undefined at the start of every run: the planned
-  // memory when it is large enough, else memory of the operator's own that is kept for the next
-  // run. Ask once a run: a larger request may end the memory of the one before. Null for 0.
+  // Returns at least `size` bytes of the device's memory, undefined at the start of every run: the
+  // planned memory if it is large enough, else the operator's own memory, kept for the next run.
+  // Call it once a run: a larger request may free the memory of an earlier one. Null for size 0.
   void* Scratch(int64_t size) {
     if (size < 0) [[unlikely]]
       ThrowNegativeScratch(size);
     return scratch_.Take(size, memory_device_);
   }
 
-  // True when a run infers its outputs' types and shapes itself wherever the inputs' have changed.
+  // True if a run itself infers its outputs' types and shapes whenever the inputs' have changed.
   virtual bool InfersOutputs() const { return false; }
   // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
-  // do not infer, unless `lacks_data` says that inference asked for data that a run alone has:
-  // those infer again, and fail where the data contradicts `outputs`. Nothing changes where a dtype
-  // or shape is not known, or where runs do not infer. Error: kInvalidArgument for a wrong count.
+  // do not infer. `lacks_data` means that inference needs data that only a run has: runs then infer
+  // again, and fail if the data contradicts `outputs`. Does nothing if a dtype or shape is unknown,
+  // or if runs do not infer. Throws kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                           bool lacks_data = false) {
     if (InfersOutputs()) inference_.Set(def(), inputs, outputs, lacks_data);
   }
   detail::InferenceCache& inference() { return inference_; }
 
-  // The registry says where the kernel was registered.
+  // Sets where the kernel was registered; called by CreateOperator.
   void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
-  // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
-  // may not). Without it every output may.
+  // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
+  // called by CreateOperator. Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
-  // The registry says which inputs the operator writes to (bit i; inputs past 63 are not told of).
+  // Sets which inputs the operator writes to (bit i; inputs past 63 are ignored); called by
+  // CreateOperator.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   InvocationKind invocation_kind() const { return invocation_kind_; }
-  // What a profile calls a node: its name, or that of its first output.
+  // Returns a node's name in profiles: its name, or that of its first output.
   static const std::string& NodeName(const OperatorDef& def);
-  // What a profile calls its runs.
+  // Returns the names of this operator's runs in profiles.
   SpanNames span_names() const {
     if (span_names_.name == 0) [[unlikely]]
       InternNames();
@@ -6305,37 +6340,37 @@ class OperatorBase : public Observable<OperatorBase> {
   }
 
  protected:
-  // Operators of loaded libraries and functions call it, so that their work is attributed as
-  // custom.
+  // Marks the operator's work as custom in profiles; for operators of loaded libraries and
+  // functions.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
-  // For the destructor of a class whose work goes on and uses its members: returns when the work of
-  // the latest run is done, well or not; at once where nothing goes on. It waits after Cancel too,
-  // as a stream still runs what it has begun: not on the stream's own thread. A thread that the
-  // class has started is the class's to join.
+  // Waits until the work of the latest run has succeeded or failed; returns at once if no work
+  // continues. For the destructor of a class whose work uses its members. Waits after Cancel too,
+  // because a stream still runs work that it has begun; must not be called on the stream's own
+  // thread. A thread that the class has started must be joined by the class.
   void FinishWork() noexcept;
-  // Work was issued that no event tells of.
+  // Records that work was issued without an event for its completion.
   void SetStrayWork() { has_stray_work_ = true; }
 
-  // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
+  // Makes the event INITIALIZED for a new run. Throws kFailedPrecondition while it is SCHEDULED.
   void PrepareEvent();
-  // Keeps the memory of work that goes on elsewhere until that work finishes the event. A cancelled
-  // event is not finished; its memory stays as long as a handle of the event.
+  // Keeps the memory of work that continues elsewhere until that work finishes the event. After a
+  // cancellation the memory stays as long as a handle of the event.
   void RetainUntilFinished();
-  // Called in a catch block: rethrows the exception in flight as an Error with this operator as
-  // context; with `complete_event` the event fails with that Error. An Error keeps its type and
+  // Rethrows the exception in flight as an Error with this operator as context; for use in a catch
+  // block. With `complete_event` the event fails with that Error. An Error keeps its type and
   // identity; any other exception becomes the Error's cause.
   [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
 
-  // Tells the profile of the run's work, if it wants to know.
+  // Records the run's work in the profile, if the profile records work.
   OPKIT_COLD void DescribeSpan() const noexcept;
 
-  // Moves the tensors that replace outputs of this run to their blobs.
+  // Moves new tensors of this run's outputs to their blobs.
   void PublishOutputs() {
     if (!pending_.empty()) [[unlikely]]
       pending_.Publish();
   }
-  // Makes `dense` a dense copy of `source`; on the context's stream where work goes on there.
+  // Makes `dense` a dense copy of `source`; on the context's stream if the context is asynchronous.
   OPKIT_INLINE virtual void CopyDense(const Tensor& source, Tensor* dense);
   // Fills `out` with the storages that this run may touch.
   void TouchedStorages(detail::RefCountedList& out) const;
@@ -6355,9 +6390,9 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
-  // Writing to `out` would overwrite an input that it does not share memory with by right: where
-  // the schema pairs the two, element i of both must still be at one place. Or it would overwrite
-  // an output before it.
+  // True if writing to `out` would overwrite an input. Exception: an input that the schema pairs
+  // with the output, if element i of both is still at the same address. Also true if writing would
+  // overwrite an earlier output.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];
@@ -6375,7 +6410,7 @@ class OperatorBase : public Observable<OperatorBase> {
       return true;  // verified with the node
     return i < 64 && (inplace_masks_[detail::Index(o)] >> i & 1);
   }
-  // The output with this shape and dtype in the memory of `device`.
+  // Returns the output with this shape and dtype in the memory of `device`.
   Tensor* OutputIn(Device device, int i, const Shape& shape, DType dtype) {
     Tensor* out = Output(i);
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
@@ -6384,7 +6419,7 @@ class OperatorBase : public Observable<OperatorBase> {
       return out;
     return ResizeOutput(i, *out, shape, dtype, device);
   }
-  // Makes `next` the output: at once, or at the end of the run where an input would change.
+  // Makes `next` the output: at once, or at the end of the run if an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
                                   Device device);
@@ -6394,13 +6429,13 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
 
-  // The members that every run reads come first, in one cache line with the observers.
+  // Members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
   bool event_seldom_asked_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
-  bool has_output_layouts_ = false;  // other than the standard one, by the configuration
+  bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;
@@ -6414,7 +6449,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
-  mutable SpanNames span_names_;  // once they were asked for
+  mutable SpanNames span_names_;  // valid after the first span_names()
 };
 
 }  // namespace opkit
@@ -6423,27 +6458,28 @@ class OperatorBase : public Observable<OperatorBase> {
 
 // ---- opkit/op/create_operator.hpp
 // CreateOperator: makes the operator of a definition, bound to a workspace. Verifies the node
-// against its schema, then tries kernels in the order of preference until one takes it.
+// against its schema, then tries kernels in the order of preference until one accepts it.
 #ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
 #define OPKIT_OP_CREATE_OPERATOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-// Decisions about a node that were taken before its operator is made.
+// Decisions about a node that were made before its operator is created.
 struct CreateOptions {
-  const Kernel* kernel = nullptr;        // null: the first one that takes the node
-  const KernelConfig* config = nullptr;  // one that the kernel proposed; copied
+  const Kernel* kernel = nullptr;        // null: the first kernel that accepts the node
+  const KernelConfig* config = nullptr;  // a configuration that the kernel proposed; copied
   int net_position = -1;
-  // The caller converts inputs and outputs to the layouts of the operator's configuration, or
-  // selects another operator before it runs. Otherwise a kernel of other layouts than the standard
-  // one is passed over, where it proposes them for what the workspace holds.
+  // True if the caller converts inputs and outputs to the layouts of the operator's configuration,
+  // or selects another operator before it runs. If false, skips a kernel that proposes only layouts
+  // other than the standard one for the values in the workspace.
   bool converts = false;
 };
 
-// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
-// with the nearest name; kInvalidArgument (the node breaks the schema, or the kernel or
-// configuration given is not for it); kUnsupported (every kernel refused it, with each reason);
-// kAlreadyExists (registered twice). UnsupportedOperatorFeature where a kernel was given and
-// refuses the node: the next one may take it. The workspace is then as it was.
+// Creates an operator. Throws kNotFound, with the nearest name, for an unknown operator or backend,
+// a missing kernel for the device, or a missing input blob; kInvalidArgument if the node breaks the
+// schema, or if the given kernel or configuration is not for it; kUnsupported, with each reason, if
+// every kernel refused the node; kAlreadyExists if the operator is registered twice. Throws
+// UnsupportedOperatorFeature if a kernel was given and refuses the node: the next kernel may accept
+// it. After an error the workspace is unchanged.
 OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def,
                                                                Workspace* ws,
                                                                const CreateOptions& options);
@@ -6453,67 +6489,70 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
-// What a workspace holds by these names; unknown where that is no tensor or one without memory.
+// Returns the types of the named tensors; unknown for a blob that is no tensor or has no memory.
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 
-// Those of the environment's OPKIT_BACKENDS, "eigen,reference": no others run in this process.
-// Empty: all may. In a library its plain kernels always may.
+// Returns the backends of the environment variable OPKIT_BACKENDS, "eigen,reference": the only
+// backends that may run in this process. Empty: all may run. In a loaded library the plain kernels
+// may always run.
 OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
-// The backends that are asked for, in order: by the node, by OPKIT_BACKENDS, by the preferences for
-// its operator and for all, and the plain operator.
+// Returns the requested backends in order: from the node, from OPKIT_BACKENDS, from the preferences
+// for the operator and for all operators, and last the plain operator. For a node that requires its
+// backends, returns only those.
 OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
-// The backends of BackendOrder that no kernel of the program has, each with the sentence of
-// WhyNoBackend.
+// Returns the backends of BackendOrder for which the program has no kernel, each with the sentence
+// of WhyNoBackend.
 OPKIT_IMAGE_LOCAL std::vector<std::pair<std::string, std::string>> MissingBackends(
     const OperatorDef& def);
 // Throws the first of MissingBackends as an Error (kNotFound).
 OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
-// Error (kNotFound) for a backend that the node itself names and no kernel of the program has.
+// Throws kNotFound if the node itself names a backend for which the program has no kernel.
 OPKIT_IMAGE_LOCAL void CheckEngine(const OperatorDef& def);
-// Kernels for the node, best first: those of the backends that were asked for, the plain one, and
-// the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
-// types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
-// node that requires its backends those alone; Error (kNotFound) where none has a kernel.
+// Returns the kernels for the node, best first: the kernels of the requested backends, then the
+// plain kernel, then the rest, so that an operator with only such kernels still runs. `by_rank` is
+// for a node whose types are known. It orders all kernels behind the requested ones, including the
+// plain one, by the ranks of their backends. For a node that requires its backends, returns only
+// their kernels; throws kNotFound if none of them has a kernel.
 OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                          bool by_rank = false);
-// The Error (kNotFound) of a node whose kernels are of these backends, which OPKIT_BACKENDS leaves
-// out.
+// Throws kNotFound for a node whose only kernels are of `backends`, which OPKIT_BACKENDS excludes.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoneAllowed(const OperatorDef& def,
                                                                 const std::string& backends);
-// `refused` lists kernels with their reasons; empty where there are none.
+// Throws kUnsupported if `refused` lists kernels with their reasons, kNotFound if it is empty.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoKernel(const OperatorDef& def,
                                                              const std::string& refused);
-// Error (kInvalidArgument) where the node breaks the schema.
+// Throws kInvalidArgument if the node breaks the schema.
 void CheckNode(const OpSchema& schema, const OperatorDef& def);
-// Error (kInvalidArgument) where the kernel is another operator's or device's.
+// Throws kInvalidArgument if the kernel is for another operator or device.
 void CheckIsFor(const Kernel& kernel, const OperatorDef& def);
-// Bit i of masks[o]: output o may share memory with input i, by the configuration where one was
-// chosen, and by the schema otherwise.
+// Returns masks in which bit i of masks[o] is set if output o may share memory with input i. The
+// configuration decides, if there is one; otherwise the schema.
 std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
                                    const KernelConfig* config);
-// Bit i: the node writes to input i.
+// Returns a mask in which bit i is set if the node writes to input i.
 uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
-// Called in a catch block: adds the node and the kernel to what making the operator has thrown.
+// Rethrows the exception of making an operator, with the node and the kernel as context. For use in
+// a catch block.
 [[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
-// What a profile shows of a run: WorkOfRun::tell.
+// Computes the work of a run for a profile; the function behind WorkOfRun::tell.
 SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
                   const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
-// Error (kInvalidArgument) for a configuration that does not fit the node.
+// Throws kInvalidArgument for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
-// Functions of kernel_candidates.hpp, which programs need whose kernels propose configurations or
-// have ranked backends: UseSelection fills them.
+// Hooks to functions of kernel_candidates.hpp, which UseSelection fills. Only programs with kernels
+// that propose configurations, or with ranked backends, need them.
 inline constexpr const char* kProposes = "a kernel that proposes configurations, or has a rank,";
 inline constexpr const char* kRegisters = "opkit/op/registration.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(const Kernel&, const OpSchema&,
                                                     const OperatorDef&, const Workspace&)>
     g_why_not_standard{kProposes, kRegisters};
-// CreateSelected; stores whether all layouts of the configuration are the standard one.
+// Calls CreateSelected; sets *is_standard if all layouts of the chosen configuration are standard.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<OperatorBase>(
     const OperatorDef&, Workspace*, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs, bool converts, bool* is_standard)>
     g_create_selected{kProposes, kRegisters};
-// The operator made by `kernel`, with its registration and in-place pairs. Errors get the node and
-// the kernel as context; null where the creator returned it.
+// Makes the operator by `kernel` and sets its registration and in-place pairs. Errors get the node
+// and the kernel as context. Returns null if the kernel's creator returned null.
 std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                          const OperatorDef& def, Workspace* ws,
                                          const KernelConfig* config);
@@ -6524,14 +6563,14 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
 #endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
 
 // ---- opkit/op/dispatch_helper.hpp
-// DispatchHelper: from a tensor's dtype, or a number, to a template member of the operator;
-// Caffe2's spelling of DispatchDType, for operators of the class kind.
+// DispatchHelper: selects a template member of an operator by a tensor's dtype or by a number.
+// Caffe2's spelling of DispatchDType, for operators written as classes.
 #ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
 #define OPKIT_OP_DISPATCH_HELPER_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// The element types that an operator has code for. GenericTensorImplementation as the last one
+// The element types that an operator has code for. GenericTensorImplementation as the last type
 // sends every other dtype to DoRunWithOtherType.
 template <class... Types>
 struct TensorTypes {};
@@ -6541,7 +6580,8 @@ struct GenericTensorImplementation {};
 template <int64_t... Values>
 struct FixedValues {};
 
-// In RunOnDevice (the members that it calls are public; Extra are passed on in front of the type):
+// Calls the member for a dtype or number. Used in RunOnDevice; the called members must be public.
+// Extra types come before the selected type:
 //
 //   bool RunOnDevice() override {
 //     return DispatchHelper<TensorTypes<float, double>>::call(this, Input(0));
@@ -6555,12 +6595,12 @@ struct DispatchHelper;
 
 template <class... Types, class... Extra>
 struct DispatchHelper<TensorTypes<Types...>, Extra...> {
-  // Error (kTypeMismatch) that lists the supported dtypes.
+  // Throws kTypeMismatch, listing the supported dtypes, for any other dtype.
   template <class Op>
   static bool call(Op* op, const Tensor& tensor) {
     return call(op, tensor.dtype(), &tensor);
   }
-  // `tensor`: the one that an Error is about, where there is one.
+  // `tensor`, if not null, is the subject of an Error.
   template <class Op>
   static bool call(Op* op, DType dtype, const Tensor* tensor = nullptr) {
     bool (*call)(Op*) = nullptr;
@@ -6613,8 +6653,8 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
 #endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
 
 // ---- opkit/op/call/resolved_call.hpp
-// ResolvedCall: what a ResolvedOperator calls. A typed operator on the CPU is called directly
-// (direct_call.hpp); everything else is an operator bound to a workspace (operator_call.hpp).
+// ResolvedCall: the call behind a ResolvedOperator. A typed operator on the CPU is called directly
+// (direct_call.hpp); any other operator is bound to a workspace (operator_call.hpp).
 #ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 #define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -6623,17 +6663,18 @@ namespace detail {
 
 class OperatorCall;
 
+// A call that is prepared for repeated use.
 struct ResolvedCall {
-  // Runs on as many inputs as the node has, into as many outputs, whose memory is reused where it
-  // fits. `issue`: returns when the work is issued. On an Error the outputs are as they were. One
-  // call at a time. A function and no virtual one: g++ compiles every override that a program might
-  // reach by a virtual call.
+  // Runs on all inputs of the node, into all its outputs, and reuses the outputs' memory if it
+  // fits. With `issue` returns once the work is issued. On an Error the outputs are unchanged. One
+  // call at a time. A function object instead of a virtual function: g++ compiles every override
+  // that a program might reach by a virtual call.
   UniqueFunction<void(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue)> run;
-  OperatorCall* by_operator = nullptr;  // null: directly
+  OperatorCall* by_operator = nullptr;  // null for a direct call
 };
 
-// Makes the call of an operator. A program whose only operators are typed ones on the CPU does not
-// need it: whatever registers another kernel fills it (UseOperatorCalls).
+// Makes the call of an operator. A program with only typed CPU operators does not need it: the
+// registration of any other kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
                                                      const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
@@ -6644,77 +6685,78 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
 // ---- opkit/op/invoke.hpp
-// Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
-// the same call with everything but the run done once.
+// Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator
+// makes the same call repeatedly, with all preparation done once.
 #ifndef OPKIT_OP_INVOKE_HPP_
 #define OPKIT_OP_INVOKE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
+// The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
-  std::optional<Device> device = {};  // default: that of the first input
-  // Backends to try; default: the registry's order. Error (kNotFound) for one that no kernel of the
-  // program has.
+  std::optional<Device> device = {};  // default: the device of the first input
+  // Backends to try; default: the registry's order. kNotFound for a backend of which the program
+  // has no kernel.
   std::string engine = {};
-  int num_outputs = -1;  // needed only where the schema leaves it open
-  // The backends of `engine` and no others: Error (kUnsupported) where none of them takes the call.
+  int num_outputs = -1;  // needed only if the schema leaves it open
+  // Uses only the backends of `engine`; kUnsupported if none of them accepts the call.
   bool require_engine = false;
 };
 
-// An operator ready to be called again and again: schema, kernel and attributes are settled, and
-// while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
-// kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
-// Nothing of the caller's is held between calls. A call returns when the work is done. One thread
-// at a time: a call during another one, of another thread or from the operator's own body, is an
-// Error (kFailedPrecondition). Threads that call at once have one each.
+// An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
+// inference runs again only for new dtypes or shapes of inputs. If the operator has a kernel of a
+// ranked backend, new dtypes or shapes also select a kernel again, which makes another operator.
+// The object keeps no tensors of the caller between calls. A call returns when the work is done.
+// One thread at a time: a call during another call, from another thread or from the operator's own
+// body, throws kFailedPrecondition. Concurrent threads need one object each.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
-//   axpy.Run({x, y}, outputs);                    // into tensors of the caller's: no allocation
+// into the caller's tensors: no allocation
 class ResolvedOperator {
  public:
-  // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
+  // Throws the errors of CreateOperator; kInvalidArgument if the number of outputs is open.
   ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
                    const InvokeOptions& options = {});
-  // `present[i]` 0 leaves optional input i out.
+  // Leaves optional input i out if present[i] is 0.
   OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<int>& present,
                                      Arguments args, const InvokeOptions& options);
 
-  // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
-  // that inference refuses; kFailedPrecondition during another call; those that the operator
-  // throws.
+  // Runs on `inputs` and returns new outputs. Throws kInvalidArgument for a wrong count or for
+  // shapes that inference refuses; kFailedPrecondition during another call; and the errors of the
+  // operator.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs);
   std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
     return (*this)(std::span(inputs.begin(), inputs.size()));
   }
-  // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
-  // but for contents that the operator had begun to write.
+  // Runs into `outputs` and reuses their memory if it fits. After an Error the outputs are
+  // unchanged, except for contents that the operator had begun to write.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
     RunBy(inputs, outputs, false);
   }
-  // As Run, but for the end of the work, which the caller waits for on its stream and keeps all
-  // tensors until then: on an asynchronous device it is only issued.
+  // Like Run, but returns before the work ends: an asynchronous device is only issued the work. The
+  // caller waits for the end on its stream and keeps all tensors until then.
   void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
     RunBy(inputs, outputs, true);
   }
 
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
 
-  // The operator in use; later calls run it. Where kernels are selected, a call with new dtypes or
-  // shapes replaces it, and with it its observers.
+  // Returns the current operator, which later calls also run. If kernels are selected, a call with
+  // new dtypes or shapes replaces the operator and its observers.
   OperatorBase& op();
 
  private:
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
-  // Holds the handle for one call. A handle that is moved from or to is in no call.
+  // Marks that a call runs. Moving a ResolvedOperator does not copy the mark.
   class InCall {
    public:
     InCall() = default;
     InCall(InCall&&) noexcept {}
     InCall& operator=(InCall&&) noexcept { return *this; }
     bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
-    // Release: the next call sees what this one has left.
+    // Release: the next call sees the results of this call.
     void End() { taken_.store(false, std::memory_order_release); }
 
    private:
@@ -6729,26 +6771,27 @@ class ResolvedOperator {
 
 namespace detail {
 
-// 1 for each input, 0 where an optional one is left out.
+// Returns 1 for each present input, 0 for an optional input that is left out.
 std::vector<int> PresentInputs(std::span<const Tensor> inputs);
 
 }  // namespace detail
 
-// Calls operator `op` once, with the default order of kernels on the device of the first input. A
-// default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
+// Calls operator `op` once, by default with the registry's order of kernels on the device of the
+// first input. A default-constructed Tensor leaves an optional input out. Throws the errors of
+// CreateOperator and of Run.
 //
 //   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
 OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
                                              const std::vector<Tensor>& inputs, Arguments args = {},
                                              InvokeOptions options = {});
 
-// The outputs of a call that goes on.
+// The future outputs of a call of InvokeAsync.
 class PendingOutputs {
  public:
-  // Completes with the call, or fails with its Error.
+  // Returns the event of the call, which fails with the call's Error.
   const Event& event() const;
-  // Waits, and returns them; meanwhile the thread runs other work of the pool. Errors: those of
-  // Invoke; kFailedPrecondition for a second Get.
+  // Waits for the outputs and returns them; the waiting thread runs other work of the pool. Throws
+  // the errors of Invoke; kFailedPrecondition for a second Get.
   std::vector<Tensor> Get();
 
  private:
@@ -6761,9 +6804,9 @@ class PendingOutputs {
   IntrusivePtr<RefCounted> state_;  // a State
 };
 
-// Invoke on a thread of ThreadPool::Current(), under the invocation that is current here: a custom
-// operator's sub-operators run beside its own code. In a pool of one thread the call runs at once.
-// Errors, of this call: as CreateOperator.
+// Runs Invoke on a thread of ThreadPool::Current(), under the caller's current invocation: a custom
+// operator's sub-operators run in parallel to its own code. In a pool of one thread the call runs
+// before InvokeAsync returns. Throws the errors of CreateOperator; errors of the run come from Get.
 //
 //   PendingOutputs sum = InvokeAsync("Add", {x, y});
 //   …
@@ -6776,8 +6819,8 @@ OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<
 #endif  // OPKIT_OP_INVOKE_HPP_
 
 // ---- opkit/op/operator.hpp
-// Operator<Context>: the class that op authors derive from. It owns the device context, and its Run
-// (to completion) and RunAsync (issued, completing through the event) call RunOnDevice.
+// Operator<Context>: the class that operators' authors derive from. It owns the device context. Its
+// Run (to completion) and RunAsync (issues the work, which completes the event) call RunOnDevice.
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
@@ -6801,10 +6844,11 @@ class Operator : public OperatorBase {
  public:
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : OperatorBase(def, ws, config), context_(def.device()) {
-    context_.SwitchToDevice(0);  // constructors of derived classes run on it
+    context_.SwitchToDevice(0);  // for the constructors of derived classes
   }
 
-  // The operator's work, on the context's device and stream. False or an exception is a failure.
+  // Does the operator's work on the context's device and stream. False or an exception is a
+  // failure.
   bool RunOnDevice() override = 0;
 
   bool Run(int stream_id = 0) final {
@@ -6851,7 +6895,7 @@ class Operator : public OperatorBase {
     try {
       context_.FinishDeviceComputation();
     } catch (...) {
-      // The work that failed came before, and belongs to the next event that is recorded here.
+      // The failed work was issued earlier; its failure belongs to the next event recorded here.
       if constexpr (HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
@@ -6873,7 +6917,8 @@ class Operator : public OperatorBase {
   }
 
  private:
-  // Where `by_event`, the event is this run's, and fails with it.
+  // Runs `body` with the run's invocation, observers and stream. With `by_event` the event belongs
+  // to this run and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
     const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
@@ -6905,7 +6950,7 @@ class Operator : public OperatorBase {
     } catch (...) {
       const bool in_flight = by_event && event().Query() == EventStatus::kScheduled;
       if (by_event && !in_flight) PrepareEvent();
-      // Nothing was issued yet; the event of a run in flight stays that run's.
+      // Nothing was issued yet. An event of an earlier run in flight stays as it is.
       RethrowWithContext(by_event && !in_flight);
     }
   }
@@ -6924,7 +6969,8 @@ class Operator : public OperatorBase {
       RunOnDeviceOrFail();
     }
   }
-  // Runs with the event, if any, in the state that the device's kind of completion asks for.
+  // Issues the work and sets the event, if any, to the state that fits the device: SCHEDULED for
+  // work that continues, finished otherwise.
   void Issue() {
     if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
@@ -6933,7 +6979,7 @@ class Operator : public OperatorBase {
       } else if (!IsEventDisabled()) {
         RecordEvent();
       } else if constexpr (HostContext<Context>) {
-        RefCountedList kept;  // until the stream has come past this run
+        RefCountedList kept;  // kept until the stream has finished this run
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
       } else if constexpr (RetainingContext<Context>) {
@@ -6949,24 +6995,25 @@ class Operator : public OperatorBase {
     }
   }
   OPKIT_COLD void IssueAsyncPart() {
-    static_cast<void>(event());  // throws where it is disabled: nothing else would tell the end
+    static_cast<void>(event());  // throws if disabled: no thread could wait for the run
     RecordEvent();  // before the body: the operator may finish the event from another thread
     RunOnDeviceOrFail();
     RetainUntilFinished();
   }
-  // In a catch block.
+  // Rethrows the exception in flight with this operator as context; for use in a catch block.
   [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
     if constexpr (Context::kAsynchronous) RetainUntilDrained();
     RethrowWithContext(complete_event);
   }
-  // After a failure some work may be in flight: its memory stays until the stream has come past it.
+  // Keeps the tensors' memory until the stream has finished work that may be in flight after a
+  // failure.
   void RetainUntilDrained() noexcept {
     SetStrayWork();
     try {
       Event drained(device());
       TouchedStorages(drained.state()->retained);
       context_.Record(drained);
-    } catch (...) {  // nothing was issued if the device takes no work at all
+    } catch (...) {  // if the device accepts no work at all, nothing was issued
     }
   }
 
@@ -6976,9 +7023,9 @@ class Operator : public OperatorBase {
 
 }  // namespace opkit
 
-// In a class template derived from Operator<Context>: names of the base, usable without `this->`
-// and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
-// Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
+// Makes names of the base usable without `this->` and without `template` in a class template
+// derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
+// Input(0); x.data<float>()`): in a chain or behind `auto` C++ needs `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
   using ::opkit::OperatorBase::DenseInput;                                                         \
   using ::opkit::OperatorBase::FinishWork;                                                         \
@@ -7055,15 +7102,15 @@ class Operator : public OperatorBase {
   OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
   using ::opkit::Operator<Context>::context_
 
-// Names for the indices of inputs and outputs: INPUT_TAGS(X, SCALE); … Input(SCALE).
+// Names the indices of inputs and outputs: INPUT_TAGS(X, SCALE); … Input(SCALE).
 #define OPKIT_INPUT_TAGS(first, ...) enum InputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
 #define OPKIT_OUTPUT_TAGS(first, ...) enum OutputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
 
 #endif  // OPKIT_OP_OPERATOR_HPP_
 
 // ---- opkit/op/call/operator_call.hpp
-// OperatorCall: a ResolvedOperator's operator, bound to a workspace of its own, run on the caller's
-// tensors. It selects the kernel for their types and converts layouts, where a kernel asks for
+// OperatorCall: a ResolvedOperator's operator, bound to its own workspace and run on the caller's
+// tensors. It selects the kernel for the tensors' types and converts layouts if a kernel needs
 // that.
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
@@ -7071,46 +7118,48 @@ class Operator : public OperatorBase {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// An operator that ResolvedOperator calls on the caller's tensors.
 class OperatorCall {
  public:
-  // Errors: as CreateOperator.
+  // Throws the errors of CreateOperator.
   OPKIT_IMAGE_LOCAL OperatorCall(const OpSchema& schema, const OperatorDef& def);
 
-  // As ResolvedCall::run.
+  // Like ResolvedCall::run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
 
  private:
   struct Release;
-  // An operator's own workspace: state that it keeps there is not in the next operator's way.
+  // The workspace of one operator. Each operator has its own, so that state in it does not disturb
+  // the next operator.
   struct Place {
     std::unique_ptr<Workspace> workspace;
     std::vector<Tensor*> inputs;
   };
   Place MakePlace() const;
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
-  // Takes the first candidate for the inputs as they are now.
+  // Makes the operator of the first candidate for the current inputs.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
-  // Puts the inputs into the layouts that the operator takes.
+  // Converts the inputs to the operator's layouts.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertInputs();
-  // Puts an output into the standard layout, in the caller's memory where that fits.
+  // Converts an output to the standard layout, in the caller's memory if that fits.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void ConvertOutput(const Tensor& made, Tensor& output) const;
 
   const OpSchema& schema_;
   OperatorDef def_;
   std::unique_ptr<Workspace> workspace_;
   std::unique_ptr<OperatorBase> op_;
-  std::vector<Tensor*> inputs_;  // in the workspace; null where left out
+  std::vector<Tensor*> inputs_;  // in the workspace; null for an input that is left out
   std::vector<Blob*> outputs_;
-  bool checks_types_ = false;  // before the run, for an operator that does not
-  bool selects_ = false;       // some kernel's place depends on the inputs
+  bool checks_types_ = false;  // infers before a run, because the operator itself does not
+  bool selects_ = false;       // the order of kernels depends on the inputs
   bool converts_ = false;      // the operator has other layouts than the standard one
-  std::vector<InferenceCache::Output> selected_for_;  // inputs
+  std::vector<InferenceCache::Output> selected_for_;  // dtypes and shapes of the inputs
 };
 
 OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const OperatorDef& def);
-// Lets Invoke and ResolvedOperator call kernels that are no typed operator's on the CPU. What
-// registers such a kernel calls it.
+// Lets Invoke and ResolvedOperator call kernels other than typed CPU kernels. The registration of
+// such a kernel calls it.
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
 }  // namespace detail
@@ -7119,7 +7168,7 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
 // ---- opkit/op/registration.hpp
-// The registration macros: OPERATOR_SCHEMA and REGISTER_<DEVICE>_OPERATOR. Each is a static
+// The registration macros: OPERATOR_SCHEMA and REGISTER_<DEVICE>_OPERATOR. Each expands to a static
 // initialiser at namespace scope, in a source file or a header.
 #ifndef OPKIT_OP_REGISTRATION_HPP_
 #define OPKIT_OP_REGISTRATION_HPP_
@@ -7154,7 +7203,8 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
     return std::make_unique<Op>(def, ws);
 }
 
-// Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
+// Runs `add` and returns false if it throws: static initialisers must not throw, so a failure to
+// register (out of memory) appears as a missing kernel.
 template <class F>
 bool Registered(F add) noexcept {
   try {
@@ -7171,7 +7221,8 @@ OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device
                                                const char* file, int line, OperatorCreator create,
                                                KernelProposer propose,
                                                KernelFuser fuse = {}) noexcept;
-// The same for a plain function, for which a registering unit compiles nothing else.
+// Registers a plain function as creator, so that a registering unit need not compile
+// OperatorCreator.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
 OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
@@ -7181,15 +7232,15 @@ OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexce
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
-// In a class that derives from both, the name Propose is ambiguous where Op has a member of that
-// name, of whatever kind and access.
+// Makes the name Propose ambiguous in AmbiguousPropose<Op> if Op has a member of that name, of any
+// kind and access.
 struct NamesPropose {
   void Propose();
 };
 template <class Op>
 struct AmbiguousPropose : Op, NamesPropose {};
-// Whether Op has such a member. Of a final class, from which nothing derives, a private one is not
-// seen.
+// True if Op has a member named Propose. For a final class, which cannot be a base, does not find a
+// private one.
 template <class Op>
 consteval bool HasMemberPropose() {
   if constexpr (std::is_final_v<Op>)
@@ -7210,7 +7261,7 @@ OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const ch
     return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
                                    &Op::Propose);
   } else {
-    if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the sentence of CreateClass
+    if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the message of CreateClass
       static_assert(!HasMemberPropose<Op>(),
                     "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
                     "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
@@ -7229,10 +7280,10 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 }  // namespace detail
 }  // namespace opkit
 
-// A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
-// schema is a link error whose symbol says what to add.
+// A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
+// a link error, and the missing symbol's name is the advice.
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
-// Begins a macro that has an anchor.
+// Begins a macro with an anchor: checks the scope and the name.
 #define OPKIT_REGISTRATION_OF(macro, name)                                                   \
   OPKIT_AT_NAMESPACE_SCOPE(macro);                                                           \
   static_assert(::opkit::detail::IsIdentifier(#name), #macro                                 \
@@ -7246,16 +7297,16 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
       ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
 
-// The general form. `device` is a DeviceType, `backend` a string; the class comes last, so that it
-// may contain commas. A device of your own needs one line:
+// Registers a class; the general form. `device` is a DeviceType, `backend` a string; the class
+// comes last, so that it may contain commas. Your own device type needs one line:
 //   #define REGISTER_NPU_OPERATOR(...) OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, __VA_ARGS__)
-// A class that can run a node in several ways says so in a static function, and takes the one that
-// was chosen as a third argument of its constructor, or reads config():
+// A class with several configurations returns them from a static function. It takes the selected
+// configuration as the third argument of its constructor, or reads config():
 //   static std::vector<KernelConfig> Propose(const KernelQuery& query);
-// (Invoke of it needs opkit/graph.hpp in the program.)
+// (Invoke of such an operator needs opkit/graph.hpp in the program.)
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
-// One that can compute the node behind its own as well has a function beside Propose:
+// A class that can fuse its node with the next node has a function beside Propose:
 //   static std::optional<FusedNode> Fuse(const FusionQuery& query);
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
   OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
@@ -7264,28 +7315,28 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
            #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
-// By string, for names that are not identifiers and for kernels of another binary's operator: a
-// missing schema is then found at the first lookup.
+// Registers by string, for names that are not identifiers and for kernels of another binary's
+// operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
-// How selection orders the backends that no node or preference names: higher ranks first,
-// "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
+// Sets the rank of a backend: selection tries the backends that no node or preference names by
+// rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
-// Why the backend cannot run on this machine, by a function that returns "" where it can:
+// Registers a function that returns why the backend cannot run on this machine, or "" if it can:
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_availability_) = \
       ::opkit::detail::RegisterBackendAvailability(                      \
           backend, []() -> std::string { return (__VA_ARGS__)(); })
-// By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
-// const KernelConfig* as well.
+// Registers a creator function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>,
+// which may take a const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
@@ -7323,9 +7374,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPUStream, name, priority, \
                                                __VA_ARGS__)
 
-// A linker takes from a static archive only objects that are referred to, and nothing refers to a
-// registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
-// OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
+// Keeps the registrations of a static archive: a linker takes only objects that are referred to,
+// and nothing refers to a registration. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source
+// file and OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
 // opkit_link_operators.
 #define OPKIT_REGISTRATIONS(group)               \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTRATIONS); \
@@ -7380,15 +7431,15 @@ struct FixedName {
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
 // ---- opkit/op/typed/typed_values.hpp
-// The parameters of a typed operator: In, OptionalIn, Out and Attr. Each carries its name in its
-// type; each is copied into a kernel's lambda, on any device.
+// The parameters of a typed operator: In, OptionalIn, Out and Attr. Each has its name in its type.
+// A kernel's lambda can copy each of them, on any device.
 #ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 #define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The extents of a dense tensor as a kernel sees it.
+// The extents of a dense tensor, for kernels.
 class TypedExtents {
  public:
   static constexpr int kMaxRank = 8;
@@ -7396,7 +7447,8 @@ class TypedExtents {
   OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
   OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
-  // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
+  // Returns an extent; negative axes count from the end. On the host throws kOutOfRange for an axis
+  // that the tensor does not have.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const {
 #ifdef OPKIT_DEVICE_PASS
     return dims_[axis < 0 ? axis + rank_ : axis];
@@ -7406,7 +7458,7 @@ class TypedExtents {
   }
   Shape shape() const { return Shape(dims_, Index(rank_)); }
 
-  // Error (kUnsupported) for a rank past kMaxRank.
+  // Throws kUnsupported for a rank past kMaxRank.
   OPKIT_COLD void SetShape(const Shape& shape) {
     size_ = shape.numel();
     rank_ = shape.rank();
@@ -7422,7 +7474,7 @@ class TypedExtents {
   int rank_ = 0;
 };
 
-// A dense tensor as a kernel sees it: a pointer and the extents, row-major.
+// A dense tensor for kernels: a pointer and the extents, row-major.
 template <class T>
 class TypedView : public TypedExtents {
  public:
@@ -7440,8 +7492,8 @@ class TypedView : public TypedExtents {
   T* data_ = nullptr;
 };
 
-// The value of an attribute. A string, a tensor or a list is held by reference, so that a kernel's
-// lambda that copies it copies a pointer.
+// The value of an attribute. A string, a tensor or a list is held by reference, so that a lambda's
+// copy copies only a pointer.
 template <class T, bool kHeld = !std::is_trivially_copyable_v<T>>
 class AttrValue {
  public:
@@ -7478,7 +7530,7 @@ class In : public detail::TypedView<const T> {
   using detail::TypedView<const T>::TypedView;
 };
 
-// An input that a node may leave out: false then, and empty.
+// An input that a node may leave out: it is then false and empty.
 template <FixedName Name, Element T>
 class OptionalIn : public In<Name, T> {
  public:
@@ -7501,7 +7553,7 @@ class Out : public detail::TypedView<T> {
 };
 
 // An attribute: an integer, floating-point number, bool, std::string, Tensor, or a std::vector of
-// one of these. Converts to T; value() where a template must deduce it. Required unless the
+// one of these. Converts to T; use value() if a template must deduce T. Required unless the
 // operator gives it a default. Strings, tensors and lists are for host code; a copy of such an Attr
 // shares them.
 template <FixedName Name, class T>
@@ -7517,8 +7569,9 @@ class Attr : public detail::AttrValue<T> {
 #endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
 // ---- opkit/op/typed/typed_signature.hpp
-// The signature of a typed operator's function as a table that the compiler reads: kind, name,
-// place, dtype or attribute type of each parameter, and the sentences for what cannot be read.
+// The signature of a typed operator's function as a compile-time table: kind, name, place, and
+// dtype or attribute type of each parameter. Also the compile errors for signatures that cannot be
+// read.
 #ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 #define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7533,7 +7586,7 @@ constexpr bool IsInput(ParameterKind kind) {
 constexpr bool IsOutput(ParameterKind kind) { return kind == ParameterKind::kOut; }
 constexpr bool IsAttribute(ParameterKind kind) { return kind == ParameterKind::kAttr; }
 
-// Whether T may stand in Attr<"name", T>.
+// True if T is allowed in Attr<"name", T>.
 template <class T>
 inline constexpr bool kIsAttributeElement =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> ||
@@ -7570,7 +7623,7 @@ struct ParameterTraits<Out<Name, T>> : KnownParameter<ParameterKind::kOut, Name,
 template <FixedName Name, class T>
 struct ParameterTraits<Attr<Name, T>> : KnownParameter<ParameterKind::kAttr, Name, T> {};
 
-// One row of the table.
+// One row of the table: a parameter of the function.
 struct TypedParameter {
   ParameterKind kind;
   FixedName name;
@@ -7593,7 +7646,7 @@ consteval TypedParameter DescribeParameter() {
   return row;
 }
 
-// The type of a function: R (Context&, P...).
+// Reads the type of a function: R (Context&, P...).
 template <class F>
 struct TypedSignature {
   static constexpr bool kReadable = false;
@@ -7622,18 +7675,19 @@ struct TypedSignature<R (*)(C&, P...)> {
 template <class R, class C, class... P>
 struct TypedSignature<R (*)(C&, P...) noexcept> : TypedSignature<R (*)(C&, P...)> {};
 
-// Function is the type of a lambda of OPKIT_OP that stands for a function template over <Context>
-// alone, or over <Context, T>.
+// True if the function has a version for these types. Function is the type of OPKIT_OP's lambda,
+// which stands for a function template over <Context> alone, or over <Context, T>.
 template <class Function, class... Types>
 inline constexpr bool kHasVersion = std::is_invocable_v<Function, std::type_identity<Types>...>;
 template <class Function, class... Types>
 using SignatureOf = TypedSignature<decltype(Function{}(std::type_identity<Types>{}...))>;
 
-// Two element types that the function may be asked for, to see which parameters change with T.
+// Returns two element types for which the function has versions, to see which parameters change
+// with T.
 template <class Function>
 consteval auto ElementProbes() {
   if constexpr (kHasVersion<Function, CPUContext, float, float, float>) {
-    // No template: a compiler that goes on after saying so takes any arguments.
+    // Not a template: a compiler that continues after this error accepts any arguments.
     return std::type_identity<bool>{};
   } else if constexpr (kHasVersion<Function, CPUContext, float> &&
                        kHasVersion<Function, CPUContext, double>) {
@@ -7673,14 +7727,14 @@ struct TypedFunctionOf<Function, void(T, U)> {
   static constexpr bool kIsElement =
       std::is_same_v<A, B> || (std::is_same_v<A, T> && std::is_same_v<B, U>) ||
       (std::is_same_v<A, std::vector<T>> && std::is_same_v<B, std::vector<U>>);
-  // Where T occurs, it is the element type itself.
+  // True if every parameter that depends on T has T itself, or a vector of T, as its type.
   static constexpr bool kElementsAreT = []<size_t... I>(std::index_sequence<I...>) {
     return (kIsElement<typename Signature::template Value<I>, typename Other::template Value<I>> &&
             ...);
   }(std::make_index_sequence < Signature::kReadable ? Signature::kCount : 0 > {});
 };
 
-// All that OPKIT_OP needs to know of a readable function.
+// The facts about a readable function that OPKIT_OP needs.
 template <class Function>
 struct TypedFunction
     : TypedFunctionOf<Function, typename decltype(ElementProbes<Function>())::type> {};
@@ -7698,7 +7752,7 @@ consteval auto TypedRows() {
     row.place = IsInput(row.kind) ? inputs++ : IsOutput(row.kind) ? outputs++ : attributes++;
     if (!row.by_element) continue;
     row.dtype = DType::kUndefined;
-    if (IsAttribute(row.kind))  // kept as floating point whatever T is
+    if (IsAttribute(row.kind))  // kept as floating point for every T
       row.attribute =
           row.attribute >= AttributeType::kInts ? AttributeType::kFloats : AttributeType::kFloat;
   }
@@ -7707,7 +7761,7 @@ consteval auto TypedRows() {
 template <class Function>
 inline constexpr auto kTypedRows = TypedRows<Function>();
 
-// Index of the parameter of that name and kind, or -1.
+// Returns the index of the parameter of that name and kind, or -1.
 template <class Function>
 constexpr int FindParameter(FixedName name, bool (*of_kind)(ParameterKind)) {
   const auto& rows = kTypedRows<Function>;
@@ -7715,7 +7769,7 @@ constexpr int FindParameter(FixedName name, bool (*of_kind)(ParameterKind)) {
     if (of_kind(rows[i].kind) && rows[i].name == name) return static_cast<int>(i);
   return -1;
 }
-// Place of the input (output) of that name, or -1.
+// Returns the place of the input (output) of that name, or -1.
 template <class Function>
 constexpr int FindPlace(FixedName name, bool (*of_kind)(ParameterKind)) {
   const int found = FindParameter<Function>(name, of_kind);
@@ -7735,7 +7789,7 @@ constexpr bool NamesDiffer() {
       if (rows[a].name == rows[b].name) return false;
   return true;
 }
-// Place of the first required input declared with T, or -1.
+// Returns the place of the first required input declared with T, or -1.
 template <class Function>
 constexpr int ElementInput() {
   for (const TypedParameter& row : kTypedRows<Function>)
@@ -7743,7 +7797,7 @@ constexpr int ElementInput() {
   return -1;
 }
 
-// Reports the first mistake in the function's signature as a compile error; true without any.
+// Reports the first mistake in the function's signature as a compile error; true if there is none.
 template <class Function>
 consteval bool CheckTypedFunction() {
   using F = TypedFunction<Function>;
@@ -7792,41 +7846,42 @@ consteval bool CheckTypedFunction() {
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
 // ---- opkit/op/typed/typed_kernel.hpp
-// TypedKernel: what OPKIT_OP(…).Kernel<Context, T…>() registers: a record of the signature's rows
-// and, for each element type, a function that calls the author's with values of those rows. The
-// rest of a run, which no signature changes, is TypedCall's.
+// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has the signature's
+// rows and, for each element type, a function that calls the author's function with the values of
+// those rows. TypedCall has the rest of a run, which is the same for all signatures.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The value of one parameter in a run, whatever its C++ type is.
+// The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
   TypedExtents extents;           // of a tensor
   void* data = nullptr;           // of a tensor
   bool present = false;           // false: the node leaves the input out
   uint64_t number = 0;            // the bytes of an attribute that is a number, bool or enum
-  IntrusivePtr<RefCounted> held;  // a Shared of any other attribute
+  IntrusivePtr<RefCounted> held;  // a Shared<T> for an attribute of any other type T
 };
 
-// Reads an attribute into a slot. Errors: kTypeMismatch, kOutOfRange.
+// Reads an attribute into a slot. Throws kTypeMismatch, kOutOfRange.
 using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 
 // The function for one element type.
 struct TypedVersion {
-  DType element;  // kUndefined: the function is over <Context> alone
+  DType element;  // kUndefined for a function over <Context> alone
   bool (*call)(void* context, const TypedSlot* slots);
-  const AttributeReader* readers;  // one for each row; null where that is a tensor's
+  const AttributeReader* readers;  // one for each row; null for a tensor's row
 };
 
+// The record of a typed kernel; a constant of the program.
 struct TypedKernel {
   std::span<const TypedParameter> rows;
   std::span<const TypedVersion> versions;
-  int element_input;  // the input whose dtype chooses the version; -1: there is one
+  int element_input;  // the input whose dtype selects the version; -1: only one version
 };
 
-// `value` as an element of type T. Error (kOutOfRange) where an integer or bool cannot hold it.
+// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 [[noreturn]] OPKIT_COLD void ThrowNoElement(double value, DType dtype);
 template <class T>
 T ToElement(double value) {
@@ -7853,7 +7908,8 @@ template <class T>
 void ReadAttribute(const Attribute& attribute, TypedSlot& slot) {
   SetSlot(slot, attribute.Get<T>());
 }
-// Of a parameter of the element type, or of a list of it, which is kept as floating point.
+// Reads an attribute of the function's element type, or a list of it. Nodes keep it as floating
+// point.
 template <class T>
 void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   if constexpr (kIsVector<T>) {
@@ -7866,7 +7922,7 @@ void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   }
 }
 
-// The parameter that a slot holds the value of.
+// Makes the parameter from its slot.
 template <class P>
 P FromSlot(const TypedSlot& slot) {
   using Traits = ParameterTraits<P>;
@@ -7947,31 +8003,31 @@ inline constexpr TypedKernel kTypedKernel = {
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
 // ---- opkit/op/typed/typed_call.hpp
-// TypedCall: a typed kernel made ready for a node. It reads the node's attributes once, infers
-// output shapes when those of the inputs change, and calls the kernel's function. TypedOperator has
-// one, and so has an Invoke that needs no operator.
+// TypedCall: a typed kernel that is prepared for a node. It reads the node's attributes once,
+// infers output shapes when the inputs' shapes change, and calls the kernel's function.
+// TypedOperator and DirectCall use it.
 #ifndef OPKIT_OP_TYPED_TYPED_CALL_HPP_
 #define OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The definition that is handed in is always that of the node.
+// A typed kernel, prepared for one node. Every `def` argument must be the node's definition.
 class TypedCall {
  public:
-  // Errors: kInvalidArgument where the node leaves out an input or output that is not optional,
-  // kNotFound for an attribute without a value, kTypeMismatch for one of another type.
+  // Throws kInvalidArgument if the node leaves out a required input or output; kNotFound for an
+  // attribute without a value; kTypeMismatch for an attribute of another type.
   TypedCall(const TypedKernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // Of the signature: a node may have fewer, where the last ones are optional.
+  // Returns the signature's number of inputs; a node may have fewer if the last ones are optional.
   size_t num_inputs() const { return num_inputs_; }
-  // Infers the outputs into `inference`. `wait` is called before the first read of an input's
-  // elements, which the device may still be computing. Errors: kUninitialized; those of inference;
-  // kInvalidArgument where a shape stays open.
+  // Infers the outputs into `inference`. Calls `wait` before the first read of an input's elements,
+  // because the device may still be computing them. Throws kUninitialized; the errors of inference;
+  // kInvalidArgument if a shape stays open.
   OPKIT_COLD void Infer(const OperatorDef& def, InputPointers inputs, InferenceCache& inference,
                         FunctionRef<void()> wait) const;
-  // The number of the version for the inputs' element type. Error (kTypeMismatch) where there is
-  // none; kOutOfRange where it cannot hold an attribute.
+  // Returns the index of the version for the inputs' element type. Throws kTypeMismatch if there is
+  // none; kOutOfRange if the element type cannot hold an attribute.
   size_t VersionFor(const OperatorDef& def, InputPointers inputs) const {
     if (kernel_.element_input < 0) return 0;
     const DType dtype = inputs[Index(kernel_.element_input)]->dtype();
@@ -7983,29 +8039,28 @@ class TypedCall {
       }
     ThrowNoVersion(def, inputs);
   }
-  // The dtype of an output in that version.
+  // Returns the dtype of an output in that version.
   DType OutputDType(size_t version, size_t output) const {
     const TypedParameter* row = kernel_.rows.data();
     while (!IsOutput(row->kind) || Index(row->place) != output) ++row;
     return row->by_element ? kernel_.versions[version].element : row->dtype;
   }
-  // Calls the function on `context`, of the type that it was compiled for. There are num_inputs()
-  // inputs, dense, in the standard layout and on the context's device, null where the node leaves
-  // one out; outputs have
-  // the inferred shapes and the dtypes of OutputDType. `shapes` is the number of the inference
-  // (InferenceCache::version). False where the function returns false. Errors: kTypeMismatch,
-  // kUninitialized; kUnsupported for a rank past 8; what the function throws.
+  // Calls the function. `context` has the type for which the function was compiled. `inputs` has
+  // num_inputs() tensors, dense, in the standard layout and on the context's device; null if the
+  // node leaves the input out. `outputs` have the inferred shapes and the dtypes of OutputDType.
+  // `shapes` is InferenceCache::version. Returns false if the function returns false. Throws
+  // kTypeMismatch, kUninitialized; kUnsupported for a rank past 8; the exceptions of the function.
   bool Run(void* context, size_t version, InputPointers inputs, const Tensor* const* outputs,
            uint64_t shapes);
 
-  // Error (kUnsupported): the input has another layout than the standard one.
+  // Throws kUnsupported for an input in another layout than the standard one.
   [[noreturn]] OPKIT_COLD void ThrowNotStandard(const OperatorDef& def, size_t i,
                                                 const Tensor& input) const;
 
  private:
   [[noreturn]] OPKIT_COLD void ThrowNoVersion(const OperatorDef& def, InputPointers inputs) const;
 
-  // The slots of a version. `shapes` is the number of the inference that their extents are of.
+  // The slots of a version. `shapes` is the inference version of their extents.
   struct State {
     std::unique_ptr<TypedSlot[]> slots;
     uint64_t shapes = 0;
@@ -8023,7 +8078,7 @@ class TypedCall {
 #endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
 // ---- opkit/op/typed/typed_class.hpp
-// TypedOperator: the Operator<Context> of typed kernels, one class for each context. Graphs,
+// TypedOperator: the operator class of typed kernels, one class for each context. Graphs,
 // workspaces, streams, observers and CreateOperator run a typed kernel through it.
 #ifndef OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 #define OPKIT_OP_TYPED_TYPED_CLASS_HPP_
@@ -8034,7 +8089,7 @@ namespace detail {
 template <class Context>
 class TypedOperator final : public Operator<Context> {
  public:
-  // Errors: as TypedCall.
+  // Throws the errors of TypedCall.
   TypedOperator(const TypedKernel& kernel, const OperatorDef& def, Workspace* ws)
       : Operator<Context>(def, ws),
         call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
@@ -8066,7 +8121,7 @@ class TypedOperator final : public Operator<Context> {
   }
 
   TypedCall call_;
-  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
   std::vector<const Tensor*> outputs_;
 };
 
@@ -8082,27 +8137,27 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
 // ---- opkit/op/typed/typed_schema.hpp
-// TypedSchema: an OpSchema filled in from the table of a typed operator's parameters, and the shape
-// rules that its builder adds, run in order as the schema's inference.
+// TypedSchema: fills in an OpSchema from the table of a typed operator's parameters. The shape
+// rules that the builder adds run in order as the schema's inference.
 #ifndef OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 #define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Shared by the builder and the schema's functions.
+// The schema of a typed operator and its rules, shared by the builder and the schema's functions.
 class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
  public:
   static IntrusivePtr<TypedSchema> Make(const char* name, const char* file, int line,
                                         std::span<const TypedParameter> rows);
   TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows);
 
-  // These inputs and outputs have one shape. The names of both are mixed: a negative place stands
-  // for a name of the other list.
+  // Requires the same shape of these inputs and outputs. Both lists come from one list of names: an
+  // index is -1 if the name is in the other list.
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
   void AddRule(UniqueFunction<void(InferenceContext&)> rule);
   void AddInplace(int input, int output);
-  // Registers a kernel, and adds its element types to those of the kernels before it.
+  // Registers a kernel, and adds its element types to those of earlier kernels.
   void AddKernel(DeviceType device, const TypedKernel& kernel, MakeTyped make) noexcept;
   void AddProblem(std::string_view what);
 
@@ -8127,17 +8182,16 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 #endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
 // ---- opkit/op/typed_operator.hpp
-// Typed operators: one function template, and everything else (arity, dtypes, attribute names and
-// types, output allocation, checks, docs) derived from its signature at compile time. One source
-// for the CPU, its streams and devices.
+// Typed operators: OPKIT_OP registers one function template and derives everything else (arity,
+// dtypes, attribute names and types, output allocation, checks, docs) from its signature at compile
+// time. The same source serves the CPU, its streams and devices.
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Takes the rest of a chain whose mistake has been reported, so that the compiler says nothing
-// else.
+// Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
 struct IgnoredOp {
   IgnoredOp Doc(const auto&...) { return {}; }
   template <FixedName...>
@@ -8169,7 +8223,7 @@ struct IgnoredOp {
   }
 };
 
-// The type of the attribute of that name.
+// The type of the attribute of that name; NoAttribute if there is none.
 struct NoAttribute {};
 template <class Function, FixedName Name>
 consteval auto FindAttributeValue() {
@@ -8184,8 +8238,8 @@ consteval auto FindAttributeValue() {
 template <class Function, FixedName Name>
 using AttributeValue = typename decltype(FindAttributeValue<Function, Name>())::type;
 
-// A value that may be an attribute's default: converts to T, and neither drops a fraction nor
-// confuses numbers with bools.
+// Accepts a value as an attribute's default: it converts to the attribute's type, drops no
+// fraction, and does not mix numbers with bools.
 template <class T, class Value>
 concept DefaultFor =
     std::is_convertible_v<T, Value> &&
@@ -8194,10 +8248,10 @@ concept DefaultFor =
 
 }  // namespace detail
 
-// The builder behind OPKIT_OP. `kRuled` has bit o set once output o has a shape rule. In another
-// file the same function is the same operator (CPU kernels in one that the C++ compiler takes, a
-// device's kernels in one for the device compiler): the chain must then say the same of the schema
-// in both.
+// The builder behind OPKIT_OP. `kRuled` has bit o set once output o has a shape rule. The same
+// function in another file is the same operator: for instance CPU kernels in a file for the C++
+// compiler, device kernels in a file for the device compiler. The chains of both files must then
+// declare the same schema.
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
@@ -8205,7 +8259,7 @@ class TypedOp {
 
   TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
 
-  // These inputs must have one shape, which these outputs get.
+  // Requires the same shape of all these inputs and gives it to these outputs.
   template <FixedName... Names>
   auto SameShape() {
     constexpr bool kKnown = ((InputPlace(Names) >= 0 || OutputPlace(Names) >= 0) && ...);
@@ -8224,9 +8278,10 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The shape of an output from a function (const InferenceContext&) -> SymbolicShape, which may
-  // read the inputs' shapes, the attributes and, by input_constant, the data of inputs. Such data
-  // is null in a graph that is not run yet; an asynchronous device is waited for before it is read.
+  // Sets the shape of an output by a function (const InferenceContext&) -> SymbolicShape. The
+  // function may read the inputs' shapes, the attributes and, by input_constant, the data of
+  // inputs. Such data is null in a graph before its run. Inference waits for an asynchronous device
+  // before the data is read.
   template <FixedName Name, class F>
   auto OutShape(F shape) {
     constexpr bool kKnown = OutputPlace(Name) >= 0;
@@ -8245,7 +8300,7 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The output may be written over the input.
+  // Allows the output to overwrite the input.
   template <FixedName Input, FixedName Output>
   auto Inplace() {
     constexpr bool kInput = InputPlace(Input) >= 0, kOutput = OutputPlace(Output) >= 0;
@@ -8269,7 +8324,7 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The attribute may be left out.
+  // Makes the attribute optional.
   template <FixedName Name, class T = detail::AttributeValue<Function, Name>>
   auto Default(const T& value) {
     using Value = detail::AttributeValue<Function, Name>;
@@ -8293,8 +8348,8 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // The strings that the attribute may be, or hold. The first is the default of one string that has
-  // none, as in OpSchema::Arg.
+  // Sets the strings that the attribute may be, or contain. The first becomes the default of a
+  // string attribute without one, as in OpSchema::Arg.
   template <FixedName Name>
   auto Values(std::initializer_list<const char*> values) {
     using Value = detail::AttributeValue<Function, Name>;
@@ -8312,17 +8367,17 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // Floating-point operations for each element of output 0.
+  // Sets the floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
-  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // as schemas call it
-  // Those of a run, by a function (const InferenceContext&) -> uint64_t of the attributes and
-  // shapes.
+  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // OpSchema's name
+  // Sets the floating-point operations of a run by a function (const InferenceContext&) -> uint64_t
+  // of the attributes and shapes.
   template <std::invocable<const InferenceContext&> F>
   TypedOp Flops(F flops) {
     return schema().Flops(std::move(flops)), *this;
   }
-  // Everything else that a schema can say, by a function (OpSchema&). What it throws is reported at
-  // the operator's first lookup.
+  // Sets all other properties of the schema by a function (OpSchema&). An exception of the function
+  // is reported at the operator's first lookup.
   template <std::invocable<OpSchema&> F>
   TypedOp Schema(F fill) {
     try {
@@ -8333,8 +8388,8 @@ class TypedOp {
     return *this;
   }
 
-  // Registers the function for a device; for a function over <Context, T> with the element types it
-  // is compiled for.
+  // Registers the function for a device. For a function over <Context, T>, lists the element types
+  // to compile.
   template <class Context, class... Types>
   auto Kernel() {
     constexpr bool kElements = (Element<Types> && ...);
@@ -8393,7 +8448,7 @@ class TypedOp {
   static constexpr uint64_t OutputBit(FixedName name) {
     return OutputPlace(name) >= 0 ? uint64_t{1} << OutputPlace(name) : 0;
   }
-  // 0 for the function's element type.
+  // Returns 0 for the function's element type.
   static constexpr int64_t ItemSizeOf(FixedName name, bool (*of_kind)(detail::ParameterKind)) {
     const int row = detail::FindParameter<Function>(name, of_kind);
     const DType dtype = detail::kTypedRows<Function>[detail::Index(row)].dtype;
@@ -8428,7 +8483,8 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 // OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
 //     .Default<"alpha">(1.f).Kernel<CPUContext>();
 //
-// At namespace scope, after the function template `Axpy`; a static initialiser.
+// Registers a typed operator. For namespace scope, after the function template `Axpy`; a static
+// initialiser.
 #define OPKIT_OP(name)                                                                             \
   OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
@@ -8505,15 +8561,15 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #endif  // OPKIT_OPKIT_HPP_
 
 // ---- opkit/op/gradient/gradient_maker.hpp
-// GradientMakerBase: op authors derive from it to name the operators that compute the gradients of
-// a node's inputs from those of its outputs. gradient.hpp registers the derived class.
+// GradientMakerBase: operators' authors derive from it to name the operators that compute the
+// gradients of a node's inputs from those of its outputs. gradient.hpp registers the derived class.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// The blobs that hold the gradient of one value: one dense tensor; or indices and values of slices
-// along the first axis; or nothing, where no gradient flows.
+// The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
+// the first axis; or nothing if no gradient flows.
 struct GradientValue {
   std::string dense;
   std::string indices;
@@ -8530,30 +8586,30 @@ struct GradientValue {
   friend std::string ToString(const GradientValue& value);
 };
 
+// The gradient operators of a node, and the gradients that they make.
 struct GradientOpsMeta {
   std::vector<OperatorDef> ops;        // in the order they run
-  std::vector<GradientValue> g_input;  // of every input; empty where no gradient flows
+  std::vector<GradientValue> g_input;  // for every input; empty if no gradient flows
 };
 
-// Names of gradients, by an explicit map: whether a value is a gradient, and of which value, is
-// looked up and never read from its name, and no gradient gets the name of another value. One map
-// serves a whole graph, whose names are reserved before the first gradient is named.
+// The names of gradients, in an explicit map: only the map decides if a value is a gradient, and of
+// which value, never the name. No gradient gets the name of another value. One map serves a whole
+// graph; reserve the graph's names before the first gradient is named.
 class GradientNames {
  public:
   GradientNames();
   GradientNames(GradientNames&&) = delete;
   ~GradientNames();
-  // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
-  // before.
+  // Reserves a name for a value. Throws kAlreadyExists if the name was given to a gradient before.
   void Reserve(const std::string& name);
   // Reserves the names of a node's values and of its output gradients.
   void ReserveNamesOf(const OperatorDef& def, const std::vector<GradientValue>& g_output);
-  // The gradient's name of a value; always the same one.
+  // Returns the name of the value's gradient; always the same name.
   const std::string& Of(const std::string& value);
-  // One more blob for a part of the value's gradient (one use among several, indices, values).
+  // Returns a new name for a part of the value's gradient (one use among several, indices, values).
   std::string Fresh(const std::string& value, const std::string& suffix = "_grad");
   bool IsGradient(const std::string& name) const { return ValueOf(name); }
-  // The value that `name` is a gradient of; null when this map did not make the name.
+  // Returns the value that `name` is a gradient of; null if this map did not make the name.
   const std::string* ValueOf(const std::string& name) const;
 
  private:
@@ -8561,7 +8617,7 @@ class GradientNames {
   detail::IntrusivePtr<Table> table_;
 };
 
-// Base of makers. One object serves one node.
+// The base class of gradient makers. One object serves one node.
 //
 //   class ScaleGradient : public GradientMakerBase {
 //     using GradientMakerBase::GradientMakerBase;
@@ -8576,17 +8632,18 @@ class GradientMakerBase {
   GradientMakerBase(GradientMakerBase&&) = delete;
   OPKIT_INLINE virtual ~GradientMakerBase();
 
-  // Whether the gradient operators take over the node's device, engine and those arguments that
-  // they take; an argument that they set themselves stays.
+  // True if the gradient operators copy the node's device, engine and those arguments that they
+  // accept. An argument that the maker has set stays.
   virtual bool CopyDeviceOption() const { return true; }
   virtual bool CopyEngine() const { return true; }
   virtual bool CopyArguments() const { return true; }
 
-  // The gradient operators. Names every output gradient it reads by GO and every input gradient it
-  // makes by GI (or SetDense, SetSparse); inputs not named get no gradient.
+  // Returns the gradient operators. The override names every output gradient that it reads by GO,
+  // and every input gradient that it makes by GI (or SetDense, SetSparse). An input without a name
+  // gets no gradient.
   OPKIT_INLINE virtual std::vector<OperatorDef> GetGradientDefs();
   OPKIT_INLINE virtual GradientOpsMeta Get();
-  // Without it names come from a map that knows this node alone.
+  // Sets the map of names. By default names come from a map for this node only.
   void UseNames(GradientNames* names) { names_ = names; }
 
  protected:
@@ -8598,8 +8655,9 @@ class GradientMakerBase {
     return def_.outputs()[Check(i, def_.outputs().size(), "output")];
   }
 
-  // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
-  // none was given: ask GradOut(i) first where that is possible.
+  // Returns the blobs of the gradient of output i. GO, GO_I and GO_V throw kInvalidArgument if the
+  // gradient is of the other kind, or if none was given: check GradOut(i) first if that is
+  // possible.
   const GradientValue& GradOut(int i) const {
     return g_output_[Check(i, g_output_.size(), "output")];
   }
@@ -8607,17 +8665,17 @@ class GradientMakerBase {
   const std::string& GO_I(int i) const { return Given(i, true).indices; }
   const std::string& GO_V(int i) const { return Given(i, true).values; }
 
-  // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
-  // gets two gradients, which the caller of the maker adds up.
+  // Returns the blobs for the gradient of input i, named at the first call. A value that two inputs
+  // read gets two gradients; the caller of the maker adds them.
   const std::string& GI(int i);
   const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
   const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
-  // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
+  // Sets the gradient of input i to a blob with another name, such as GO(0) itself.
   void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
   void SetSparse(int i, const std::string& indices, const std::string& values) {
     Gradient(i, true) = GradientValue::Sparse(indices, values);
   }
-  // A name for an intermediate result of several gradient operators.
+  // Returns a name for an intermediate result of several gradient operators.
   std::string Temporary(const std::string& hint);
   GradientNames& Names();
 
@@ -8645,8 +8703,9 @@ class GradientMakerBase {
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
 // ---- opkit/op/gradient/gradient.hpp
-// Gradients by operator: REGISTER_GRADIENT names its maker, other macros say that there is none.
-// AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp node by node.
+// Gradients by operator: REGISTER_GRADIENT names an operator's gradient maker; other macros declare
+// that there is none. AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp
+// node by node.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
@@ -8656,10 +8715,11 @@ namespace opkit::inline OPKIT_ABI {
 enum class GradientKind : uint8_t {
   kMaker,
   kNone,       // no gradient flows through it
-  kShouldNot,  // asking is a mistake
+  kShouldNot,  // a request for it is a mistake
   kNotImplemented,
 };
 
+// A registered gradient of an operator.
 struct GradientRegistration {
   using Make = UniqueFunction<GradientOpsMeta(
       const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
@@ -8667,12 +8727,12 @@ struct GradientRegistration {
   Make make;
   const char* file = "";
   int line = 0;
-  std::string problem;  // a second registration; reported when the gradient is asked for
+  std::string problem;  // a second registration; GetGradientForOp reports it
 
   std::string Place() const { return StrCat(file, ":", line); }
 };
 
-// Thread-safe; never throws while it is filled in.
+// The gradients of all operators. Thread-safe; never throws during registration.
 class GradientRegistry {
  public:
   GradientRegistry();
@@ -8682,15 +8742,15 @@ class GradientRegistry {
     return *registry;
   }
   OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
-  // The same operator from the same place is the same registration; from another place it is kept
-  // as a problem, which CheckRegistrations lists.
+  // Adds a registration. A second one of the same operator from the same place is ignored; from
+  // another place it becomes a problem, which CheckRegistrations lists.
   OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
-  // Null when nothing was registered.
+  // Returns null if nothing was registered.
   GradientRegistration* Find(const std::string& op) const;
-  // For tests and libraries.
+  // Removes a registration; for tests and libraries.
   void Remove(const std::string& op);
-  // Names, for an operator without a gradient, a gradient of nearly that name that no operator has;
-  // empty where there is none.
+  // Returns, for an operator without a gradient, a sentence about a gradient of nearly its name
+  // that no operator has; empty if there is none.
   OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:
@@ -8698,14 +8758,14 @@ class GradientRegistry {
   State* const state_;  // its own
 };
 
-// True when the operator has a gradient maker.
+// True if the operator has a gradient maker.
 OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
 
-// The operators that compute the gradients of a node's inputs, given the names of those of its
-// outputs (one for each, empty where none flows). Errors: kNotFound when nothing was registered for
-// the operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and
-// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients or a node its
-// schema refuses; kAlreadyExists.
+// Returns the operators that compute the gradients of a node's inputs. `g_output` has the names of
+// the gradients of its outputs, one for each output, empty if none flows. Throws kNotFound if no
+// gradient was registered for the operator; kUnsupported for SHOULD_NOT_DO_GRADIENT and
+// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients, or for a node
+// that its schema refuses; kAlreadyExists for a gradient that was registered twice.
 OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
                                                    const std::vector<GradientValue>& g_output,
                                                    GradientNames& names);
@@ -8714,7 +8774,8 @@ OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
 
 namespace detail {
 
-// The maker's operators, with the device, engine and arguments that they take over from the node.
+// Returns the maker's operators, with the device, engine and arguments that they copy from the
+// node.
 GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
                                  GradientNames& names);
 
@@ -8739,13 +8800,13 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 }  // namespace detail
 }  // namespace opkit
 
-// What opkit/not_included.hpp has in their place.
+// Replaces the macros that opkit/not_included.hpp defines.
 #undef OPKIT_REGISTER_GRADIENT_STR
 #undef OPKIT_REGISTER_GRADIENT
 #undef OPKIT_NO_GRADIENT
 #undef OPKIT_SHOULD_NOT_DO_GRADIENT
 #undef OPKIT_GRADIENT_NOT_IMPLEMENTED_YET
-// The maker comes last, so that it may contain commas.
+// Registers a gradient maker. The maker comes last, so that it may contain commas.
 #define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
@@ -8758,9 +8819,9 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
                                         __LINE__)
-// No gradient flows through the operator: its inputs get none.
+// Declares that no gradient flows through the operator: its inputs get none.
 #define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
-// Asking for its gradient is a mistake (an optimiser's update, a metric).
+// Declares that a request for the gradient is a mistake (an optimiser's update, a metric).
 #define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
   OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
 #define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
@@ -8769,8 +8830,8 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
 // ---- opkit/graph/graph.hpp
-// Graph: operator definitions over named values, with inputs, constants and outputs. Plain data
-// that is built, loaded and rewritten by passes; Compile turns it into a plan, which runs.
+// Graph: operator definitions over named values, with inputs, constants and outputs. Programs build
+// or load a graph and passes rewrite it; Compile makes a plan of it, which executors run.
 #ifndef OPKIT_GRAPH_GRAPH_HPP_
 #define OPKIT_GRAPH_GRAPH_HPP_
 
@@ -8786,20 +8847,21 @@ struct GraphConstant {
   Tensor value;
 };
 
-// Where a value comes from.
+// The source of a value.
 enum class ValueSource : uint8_t { kInput, kConstant, kNode };
 
 namespace detail {
 
-// A node that also writes the value by that name rewrites it and does not make it.
+// True if `name` is an input of the node. If it is also an output, the node rewrites the value and
+// does not make it.
 bool Reads(const OperatorDef& def, std::string_view name);
 
 }  // namespace detail
 
-// A regular value. An input, a constant or a node makes each name once. A node that writes one of
-// its own inputs by the same name rewrites that value: the order in which nodes were added decides
-// which readers see it before and which after. Otherwise nodes may be added in any order. A member
-// that throws leaves the graph as it was.
+// A regular value. Each value of the graph has a name and one producer: an input, a constant or a
+// node. A node that writes one of its own inputs under the same name rewrites that value: readers
+// that were added before it see the old data, later readers the new data. Otherwise nodes may be
+// added in any order. A member that throws leaves the graph unchanged.
 //
 //   Graph g;
 //   g.AddInput("X", DType::kFloat32, {Sym("N"), 3});
@@ -8808,17 +8870,20 @@ bool Reads(const OperatorDef& def, std::string_view name);
 //   g.AddOutput("Y");
 class Graph {
  public:
-  // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
+  // Throws kAlreadyExists if the graph makes a value of that name already, and kInvalidArgument for
+  // an empty name. So do AddConstant and AddConstantInLayout.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
-  // A tensor in another layout is kept in the standard one.
+  // Converts a tensor in another layout to the standard layout. Throws kInvalidArgument for a
+  // tensor without data.
   Graph& AddConstant(std::string name, Tensor value);
-  // The same, but the layout stays: for the graphs that plans make, whose kernels read it so.
+  // Does the same but keeps the layout: for graphs of plans, whose kernels read that layout.
   Graph& AddConstantInLayout(std::string name, Tensor value);
-  // Returns the node's index. Check(graph) and Compile, which see the whole graph, check that the
-  // node's inputs exist and that its operator accepts it.
+  // Returns the node's index. Throws kAlreadyExists if another node, an input or a constant makes
+  // one of its outputs. Only Check(graph) and Compile, which see the whole graph, check that the
+  // node's inputs exist and that its operator accepts the node.
   int AddNode(OperatorDef def) { return InsertNode(num_nodes(), std::move(def)); }
-  // A value that a run returns; an input, constant or node may make it later. Error
-  // (kAlreadyExists) when it is an output already.
+  // Adds a value that a run returns; an input, constant or node may make it later. Throws
+  // kAlreadyExists if the value is an output already.
   Graph& AddOutput(std::string name);
 
   const std::vector<GraphInput>& inputs() const { return inputs_; }
@@ -8826,22 +8891,22 @@ class Graph {
   const std::vector<OperatorDef>& nodes() const { return nodes_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
-  // Error (kOutOfRange) for an index that the graph does not have.
+  // Throws kOutOfRange for an index that the graph does not have.
   const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
   bool IsOutput(std::string_view name) const {
     const int number = names_.Find(name);
     return number >= 0 && declared_[detail::Index(number)].is_output;
   }
-  // An input, a constant or a node makes it.
+  // True if an input, a constant or a node makes a value of that name.
   bool HasValue(std::string_view name) const { return Find(name); }
   bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
   bool IsConstant(std::string_view name) const { return Find(name, ValueSource::kConstant); }
-  // The node that makes the value; -1 for inputs, constants and unknown names.
+  // Returns the node that makes the value; -1 for inputs, constants and unknown names.
   int Producer(std::string_view name) const {
     const Declaration* found = Find(name, ValueSource::kNode);
     return found ? found->index : -1;
   }
-  // Null when the graph has no constant, or no input, of that name.
+  // Returns null if the graph has no constant, or no input, of that name.
   const Tensor* FindConstant(std::string_view name) const {
     const Declaration* found = Find(name, ValueSource::kConstant);
     return found ? &constants_[detail::Index(found->index)].value : nullptr;
@@ -8850,29 +8915,33 @@ class Graph {
     const Declaration* found = Find(name, ValueSource::kInput);
     return found ? &inputs_[detail::Index(found->index)] : nullptr;
   }
-  // A name that no value has: `hint` itself, or `hint` and a number.
+  // Returns a name that no value has: `hint` itself, or `hint`, "_" and a number.
   std::string FreshName(const std::string& hint) const;
 
-  // Rewriting. The indices of nodes at and behind the place shift. Each call is O(nodes), except
-  // adding at the end; RemoveNodes removes many in one call.
+  // Members that rewrite the graph. InsertNode shifts the indices from `before` on, RemoveNode
+  // those behind `i`. Each call is O(nodes), except inserting at the end; RemoveNodes removes many
+  // nodes in one call.
   int InsertNode(int before, OperatorDef def);
   void ReplaceNode(int i, OperatorDef def);
   void RemoveNode(int i);
-  // Removes node i where removed[i] is not 0.
+  // Removes every node i with removed[i] != 0. Throws kInvalidArgument if `removed` has not one
+  // element for each node.
   void RemoveNodes(const std::vector<char>& removed);
-  // Every node that read `from` now reads `to`. Outputs of the graph keep their names.
+  // Makes every node that reads `from` read `to`. Outputs of the graph keep their names.
   void ReplaceUses(const std::string& from, const std::string& to);
-  // False when the graph has no constant, or no output, of that name.
+  // Return false if the graph has no constant, or no output, of that name.
   bool RemoveConstant(std::string_view name);
   bool RemoveOutput(std::string_view name);
-  // Drops the elements of a constant, which keeps its place, dtype and shape: to read them is an
-  // Error (kUninitialized). False when the graph has no constant of that name.
+  // Drops the elements of a constant, which keeps its place, dtype and shape. To read the elements
+  // afterwards is an Error (kUninitialized). Returns false if the graph has no constant of that
+  // name.
   bool ReleaseConstant(std::string_view name);
 
  private:
+  // The source of a name, and its use as an output.
   struct Declaration {
     ValueSource source = ValueSource::kInput;
-    int index = -1;  // among the inputs, constants or nodes; -1: the name is not made now
+    int index = -1;  // among the inputs, constants or nodes; -1: nothing makes the name now
     bool is_output = false;
   };
 
@@ -8893,7 +8962,8 @@ class Graph {
   void Declare(const std::string& name, ValueSource source, size_t index);
   void Set(const std::string& name, ValueSource source, size_t index);
   Declaration& DeclarationOf(const std::string& name);
-  // Checks the outputs of a node that is about to replace node `replaced` (-1: none).
+  // Throws kAlreadyExists if a new node makes a value that has a producer other than node
+  // `replaced`, which it will replace (-1: none).
   void CheckOutputs(const OperatorDef& def, int replaced) const;
   void DeclareOutputs(size_t node);
   void DeclareAll();
@@ -8913,21 +8983,21 @@ class Graph {
 #endif  // OPKIT_GRAPH_GRAPH_HPP_
 
 // ---- opkit/graph/carried_graph.hpp
-// The graph that a node carries, as others read it, and equality of graphs to the bit, by which
-// nodes that carry graphs are compared.
+// CarriedGraph: a Graph that a node carries, and access to it. SameGraph: bitwise equality of
+// graphs, by which nodes that carry graphs are compared.
 #ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 #define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether two nodes compute the same, regardless of their names, inputs and outputs.
+// True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// The inference and the gradient of a node that runs the one graph that it carries. MakeSubgraph
-// and AddGradients fill this in, the latter also in the compiled runtime when it is loaded, so that
-// a header-only program that calls neither does not compile them. Relaxed: they are functions,
-// which refer to nothing that a thread has written.
+// Functions for nodes that carry one graph and run it: type inference and gradient. MakeSubgraph
+// sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
+// loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
+// enough: the functions depend on no data that the setting thread wrote.
 struct CarriedGraphRules {
   using Infer = void(const Graph& graph, InferenceContext& context);
   using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
@@ -8938,24 +9008,24 @@ struct CarriedGraphRules {
 };
 OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
 
-// A subgraph that is a Graph. MakeSubgraph makes one.
+// A subgraph that is a Graph. MakeSubgraph makes its objects.
 class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
  public:
   explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
-  // A subgraph of the same class with these contents.
+  // Returns a subgraph of the same class with these contents.
   virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;
 };
 
 }  // namespace detail
 
-// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
-// and tensors to the bit.
+// True if both graphs have the same inputs, constants, nodes and outputs, with the same names in
+// the same order. Compares attributes and tensors bit by bit.
 bool SameGraph(const Graph& a, const Graph& b);
 
-// The graph inside a carried subgraph; null when it is something else than a Graph.
+// Returns the Graph that a subgraph contains; null for a subgraph of another class.
 const Graph* GraphOf(const SubgraphBase& subgraph);
-// The node's subgraph of that name, null where it has none. It belongs to `def` and its copies.
+// Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
 }  // namespace opkit
@@ -8963,47 +9033,49 @@ const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 #endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
 // ---- opkit/graph/graph_view.hpp
-// GraphView: which node makes each value and which nodes read it, which node waits for which, and
-// in what order they can run: a snapshot of a graph as numbers, which inference, passes and plans
-// walk.
+// GraphView: a snapshot of a graph as numbers: the producer and the consumers of each value, the
+// edges between nodes, and a topological order. Inference, passes and plans use it.
 #ifndef OPKIT_GRAPH_GRAPH_VIEW_HPP_
 #define OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Calls visit(name) for every value that the node rewrites: an input that is also an output by the
-// same name, or that the operator's schema says is mutated. A name may come twice.
+// Calls visit(name) for every value that the node rewrites: an input that is also an output of the
+// same name, or an input that the operator's schema lists as mutated. May visit a name twice.
 void ForEachRewritten(const OperatorDef& def, FunctionRef<void(const std::string&)> visit);
 
 }  // namespace detail
 
-// Values and nodes are numbers; nodes have the graph's indices. The graph must outlive the view and
-// not change meanwhile.
+// Values and nodes are numbers; a node's number is its index in the graph. The graph must outlive
+// the view and must not change while the view exists.
 class GraphView {
  public:
+  // Node `to` waits for node `from`.
   struct Edge {
-    int from;  // runs before
+    int from;
     int to;
     friend bool operator==(const Edge&, const Edge&) = default;
   };
-  // The node writes to a value that an input of the graph or another node makes.
+  // A node that writes to a value that an input of the graph or another node makes.
   struct Rewrite {
     int value;
     int node;
   };
 
-  // Checks the structure. Errors: kNotFound for a value that a node reads and nothing makes, or a
-  // control input that names no node; kInvalidArgument for a cycle, shown as a path.
+  // Checks the structure. Throws kNotFound for a value that is read, rewritten or an output but
+  // that nothing makes, and for a control input that names no node. Throws kInvalidArgument for a
+  // cycle, shown as a path; for a control input that names two nodes; and for a node that rewrites
+  // a constant, or a value whose producer was added later.
   explicit GraphView(const Graph& graph);
 
   const Graph& graph() const { return *graph_; }
   int num_nodes() const { return graph_->num_nodes(); }
-  // Inputs of the graph come first, then constants, then values that nodes make.
+  // Values are numbered: inputs of the graph first, then constants, then values that nodes make.
   int num_values() const { return names_.size(); }
   const std::string& name(int value) const { return names_[value]; }
   const std::vector<std::string>& names() const { return names_.names(); }
-  // -1 when the graph has no value of that name.
+  // Returns -1 if the graph has no value of that name.
   int FindValue(std::string_view name) const { return names_.Find(name); }
   bool IsInput(int value) const { return value < num_inputs(); }
   bool IsConstant(int value) const {
@@ -9016,7 +9088,7 @@ class GraphView {
   bool IsOutput(int value) const { return is_output_[detail::Index(value)] != 0; }
   const std::vector<int>& outputs() const { return outputs_; }
 
-  // Values of a node, -1 where it leaves one out.
+  // The values of a node; -1 for an input or output that it leaves out.
   std::span<const int> inputs(int node) const {
     return {values_.data() + offsets_[detail::Index(node)], graph_->node(node).inputs().size()};
   }
@@ -9025,25 +9097,26 @@ class GraphView {
     return {values_.data() + offsets_[detail::Index(node)] + def.inputs().size(),
             def.outputs().size()};
   }
-  // The node that makes a value; -1 for inputs and constants.
+  // Returns the node that makes a value; -1 for inputs and constants.
   int producer(int value) const { return producers_[detail::Index(value)]; }
-  // Nodes that read the value, each once, by index.
+  // Returns the nodes that read the value, each once, in ascending order.
   std::span<const int> consumers(int value) const {
     const int* first = first_consumer_.data() + detail::Index(value);
     return {consumers_.data() + first[0], consumers_.data() + first[1]};
   }
-  // Some node rewrites the value, so its data before and after that node differs.
+  // True if a node rewrites the value: its data differs before and after that node.
   bool IsRewritten(int value) const { return is_rewritten_[detail::Index(value)] != 0; }
-  // By the node that writes.
+  // The rewrites in the order of the nodes; may contain an entry twice.
   const std::vector<Rewrite>& rewrites() const { return rewrites_; }
 
-  // From every node to those that must wait for it: it makes what they read, or reads what they
-  // rewrite, or they name it as control input. Each once, sorted by `to`, then by `from`.
+  // The edges between nodes. A node waits for the producers of its inputs, for the earlier nodes
+  // that read or write a value that it rewrites, and for its control inputs. A reader of a
+  // rewritten value waits for the rewrite before it. Each edge once, sorted by `to`, then `from`.
   const std::vector<Edge>& edges() const { return edges_; }
   // The edges that lead to a node begin at edges()[FirstEdgeTo(node)].
   size_t FirstEdgeTo(int node) const;
-  // Nodes so that each comes after those it waits for; in the order in which they were added where
-  // that allows it.
+  // A topological order of the nodes. Of several nodes that are ready, the node that was added
+  // first comes first.
   const std::vector<int>& order() const { return order_; }
 
  private:
@@ -9055,8 +9128,8 @@ class GraphView {
   const Graph* graph_;
   NameIndex names_;
   std::vector<int> producers_;         // by value
-  std::vector<int> values_, offsets_;  // of nodes, inputs then outputs
-  std::vector<int> consumers_, first_consumer_;
+  std::vector<int> values_, offsets_;  // node by node, inputs then outputs; where each node begins
+  std::vector<int> consumers_, first_consumer_;  // value by value; where each value begins
   std::vector<int> outputs_;
   std::vector<char> is_output_, is_rewritten_;  // by value
   std::vector<Rewrite> rewrites_;
@@ -9064,13 +9137,13 @@ class GraphView {
   std::vector<int> order_;
 };
 
-// What happens to nodes whose operators nobody registered: an Error (kNotFound) with the nearest
-// name, or nothing, so that a partitioner can take them.
+// The treatment of nodes with unregistered operators. kRefused: an Error (kNotFound) with the
+// nearest name. kAllowed: no error, so that a partitioner can take them.
 enum class UnknownOperators : uint8_t { kRefused, kAllowed };
 
-// Every error that can be found without types and shapes: those of GraphView, those that schemas
-// find in nodes (unknown operator, arity, in-place, attributes), with the node, and kUninitialized
-// for a constant whose elements were released.
+// Throws every error that can be found without types and shapes: the errors of GraphView, and those
+// that schemas find in nodes (unknown operator, arity, in-place, attributes), with the node. Throws
+// kUninitialized for a constant whose elements were released.
 void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
 }  // namespace opkit
@@ -9078,18 +9151,17 @@ void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRef
 #endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
 // ---- opkit/graph/graph_inference.hpp
-// InferGraph: dtypes and shapes of every value of a graph, from what is known about its inputs and
-// constants and from the schemas of its nodes. Symbols that meet a number, or each other, become
-// one extent everywhere. Small nodes whose inputs are known data (the arithmetic on shapes that
-// exporters leave in models) are evaluated on the way, so that shapes made of their results are
-// known too.
+// InferGraph: infers the dtype and shape of every value of a graph from its inputs, its constants
+// and the schemas of its nodes. A symbol that must equal a number or another symbol is replaced
+// everywhere. Small nodes whose input data is known are evaluated during inference: exporters leave
+// such arithmetic on shapes in models, and other shapes depend on the results.
 #ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 #define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Dtype, shape, device and known data of the values of a graph, by the numbers of its view, which
-// must outlive this. Where data decides a shape, extents or even the rank stay unknown.
+// Dtype, shape, device and known data of each value of a graph, by its number in the view, which
+// must outlive this object. If a shape depends on data of a run, extents or the rank stay unknown.
 class GraphTypes {
  public:
   explicit GraphTypes(const GraphView& view)
@@ -9099,28 +9171,28 @@ class GraphTypes {
 
   const TensorInfo& operator[](int value) const { return infos_[detail::Index(value)]; }
   TensorInfo& operator[](int value) { return infos_[detail::Index(value)]; }
-  // Data of a value that is no constant of the graph, but known before it runs.
+  // Sets the data of a value that is no constant of the graph but is known before a run.
   void SetData(int value, const Tensor& data);
-  // Infos of a node's values, a plain TensorInfo where it leaves one out.
+  // Returns the infos of a node's values; an empty TensorInfo for a value that the node leaves out.
   std::vector<TensorInfo> Of(std::span<const int> values) const;
-  // True where the inference of a node asked for data of an input that only a run has.
+  // True if the inference of the node needed data of an input that only a run has.
   bool LacksData(int node) const { return lacks_data_[detail::Index(node)] != 0; }
   void SetLacksData(int node, bool lacks) { lacks_data_[detail::Index(node)] = lacks; }
-  // Error (kNotFound) that names the nearest value.
+  // Throws kNotFound, with the nearest name, for a name that is no value of the graph.
   const TensorInfo& at(std::string_view name) const;
 
  private:
   const GraphView* view_;
   std::vector<TensorInfo> infos_;
   std::vector<char> lacks_data_;  // by node
-  detail::RefCountedList data_;   // of Shared<Tensor>: the data given to SetData
+  detail::RefCountedList data_;   // Shared<Tensor> objects: the data given to SetData
 };
 
-// `known` adds to what the graph declares of its inputs (the shapes of a run). Errors, showing both
-// sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
-// that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and the errors
-// of the operators' own functions. Nothing is learned from a node whose operator is not registered,
-// where those are allowed. In a library, the operators of its program are asked as well.
+// `known` adds to the graph's declarations of its inputs, for example the shapes of a run. Throws
+// kInvalidArgument, with both sides, if two sources contradict each other. Throws kNotFound for a
+// name in `known` that is no input, kOutOfRange if the bytes of an output overflow an int64, and
+// the errors of the operators' inference functions. With UnknownOperators::kAllowed, skips nodes
+// with unregistered operators. In a library, operators of its program count as registered.
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
@@ -9129,22 +9201,23 @@ GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& know
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
 // ---- opkit/graph/dot.hpp
-// ToDot: a graph in the language of Graphviz: `dot -Tsvg graph.dot -o graph.svg`.
+// ToDot: writes a graph in the language of Graphviz, which draws it:
+// `dot -Tsvg graph.dot -o graph.svg`.
 #ifndef OPKIT_GRAPH_DOT_HPP_
 #define OPKIT_GRAPH_DOT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
 struct DotOptions {
-  // A box for each constant. Otherwise constants are lines in the boxes of the nodes that read
-  // them: real models have more constants than nodes, and Graphviz takes minutes to place them all.
+  // Draws a box for each constant. If false, a constant is a line in the boxes of the nodes that
+  // read it: real models have more constants than nodes, and Graphviz takes minutes to place them.
   bool constants = true;
 };
 
-// Inputs are green, constants grey, nodes blue, outputs double. Edges go from the node that made a
-// value, or rewrote it last, to those that read it. They carry its name, and its dtype and shape
-// where types are given; control inputs are dashed, subgraphs framed. Without types, a graph with
-// errors can be drawn too.
+// Draws inputs green, constants grey, nodes blue, outputs with a double line. Edges lead from the
+// node that made a value, or rewrote it last, to its readers. Their labels are the value's name
+// and, if types are given, its dtype and shape. Control inputs are dashed, subgraphs framed.
+// Without types, a graph with errors can be drawn too.
 //
 //   const GraphView view(graph);
 //   std::string picture = ToDot(graph, InferGraph(view));
@@ -9159,8 +9232,8 @@ struct DotGroup {
   std::vector<int> nodes;
 };
 
-// `types`, `backends` and `groups` are null where there are none; a node's backend is empty for a
-// converter between layouts.
+// Draws a graph. `types`, `backends` (by node) and `groups` may be null. An empty backend marks the
+// node as a converter between layouts.
 std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOptions& options,
                     const std::vector<std::string>* backends,
                     const std::vector<DotGroup>* groups = nullptr);
@@ -9171,8 +9244,8 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
 #endif  // OPKIT_GRAPH_DOT_HPP_
 
 // ---- opkit/graph/explanation.hpp
-// Explanation: which implementation runs each node of a plan, and why: the candidates in the order
-// of preference, what became of each, and the conversions between the layouts of neighbours.
+// Explanation: the kernel that runs each node of a plan, and why. Lists the candidates in order of
+// preference, the reason against each, and the conversions between layouts.
 //
 //   std::puts(ToString(plan.Explain()).c_str());
 #ifndef OPKIT_GRAPH_EXPLANATION_HPP_
@@ -9181,19 +9254,19 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
 namespace opkit::inline OPKIT_ABI {
 
 struct Explanation {
+  // A backend, device and configuration that was considered for a node.
   struct Candidate {
     std::string backend;
     std::string device = {};  // "cuda"; empty for the CPU
-    std::string
-        place;       // where its kernel was registered, FILE:LINE; empty for one that is not there
-    int config = 0;  // among those that its kernel proposes
-    std::string layouts;       // "NHWC, standard -> NHWC"; empty where all are the standard one
-    double cost_ns = -1;       // as the kernel estimates it; negative: it does not
-    double conversion_ns = 0;  // estimated, of the inputs that come in other layouts
-    std::string why_not;       // empty for the one that was chosen
+    std::string place;        // FILE:LINE of the kernel's registration; empty if there is no kernel
+    int config = 0;           // index among the configurations that the kernel proposes
+    std::string layouts;      // "NHWC, standard -> NHWC"; empty if all are the standard layout
+    double cost_ns = -1;      // the kernel's estimate; negative: none
+    double conversion_ns = 0;  // estimated time to convert the inputs that have other layouts
+    std::string why_not;       // the reason against it; empty for the chosen candidate
   };
   struct Node;
-  // A graph that a node runs and that is planned with it.
+  // A graph that a node runs and that is planned together with the node's graph.
   struct Body {
     std::string name;  // "then_branch"
     std::vector<Node> nodes;
@@ -9201,14 +9274,14 @@ struct Explanation {
   struct Node {
     std::string name;  // its first output
     std::string text;  // "Conv 'c1' (X, W) -> (P)"
-    // The nodes that the kernel of the first computes together, as the plan's graph has them; empty
-    // where it computes its own alone. The candidates are those of the first.
+    // Texts of several nodes of Plan::graph() that one kernel computes together; empty if the
+    // kernel computes one node. `candidates` are the candidates of the first node.
     std::vector<std::string> parts = {};
     std::vector<Candidate> candidates;
-    int chosen = -1;     // in `candidates`; -1 for a converter
-    int runner_up = -1;  // that would run the node if the chosen one were not there; -1: none
-    // Of a converter: the layouts or devices, the bytes that it reads and writes, an estimate of
-    // its time where there is one.
+    int chosen = -1;     // index in `candidates`; -1 for a converter
+    int runner_up = -1;  // index of the candidate that would run the node instead; -1: none
+    // For a converter only: the two layouts or devices, the bytes that it reads and writes, and an
+    // estimate of its time.
     std::string from = {}, to = {};
     int64_t bytes = 0;
     double ns = 0;
@@ -9217,21 +9290,23 @@ struct Explanation {
     bool is_converter() const { return chosen < 0; }
   };
   std::vector<Node> nodes;  // in the order in which they run
-  // Of a run: conversions between layouts, and copies between devices.
+  // Conversions between layouts and copies between devices that runs do, in bodies too.
   int converters = 0;
   int64_t converted_bytes = 0;
   int copies = 0;
   int64_t copied_bytes = 0;
-  // Constants that the plan has in another layout or on another device: Compile has made them, and
-  // runs do not.
+  // Constants that were converted to another layout, or copied to another device, when kernels were
+  // selected. Runs do not repeat it.
   int converted_constants = 0;
-  // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute).
+  // Nodes that run again because their values are not kept (MemoryPlanOptions::recompute).
   int recomputed_nodes = 0;
 };
 
 std::string ToString(const Explanation& explanation);
-// {"nodes": [{"name", "text", "parts", "chosen", "candidates": [{"backend", …}]} or {"name",
-// "from", "to", "bytes", "ns"}, …]}; a node that runs graphs has "bodies": [{"name", "nodes"}, …].
+// Writes JSON with the names of the members above: {"nodes": [{"name", "text", "parts", "chosen",
+// "runner_up", "candidates": [{"backend", …}]} or, for a converter, {"name", "text", "from", "to",
+// "bytes", "ns"}, …], "converters", …}. A node that runs graphs has "bodies": [{"name", "nodes"},
+// …].
 std::string ToJson(const Explanation& explanation);
 
 }  // namespace opkit
@@ -9453,8 +9528,8 @@ struct MemorySummary : ArenaSize {
 #endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
 // ---- opkit/graph/partition/request.hpp
-// PartitionerRequest: a partitioner by name with its options, as programs ask for it, and the
-// options that every partitioner has.
+// PartitionerRequest: the name of a partitioner and its options, with which a program uses it; and
+// the options that every partitioner has.
 #ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 #define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
@@ -9463,19 +9538,21 @@ namespace opkit::inline OPKIT_ABI {
 class Graph;
 struct PartitionReport;
 
-// Options by name. Those of the toolkit, which every partitioner has:
-//   exclude_ops    operators that stay where they are: "Conv,MatMul"
-//   exclude_nodes  nodes that stay where they are, by name, separated by commas
-//   min_size       nodes that a subgraph has at least; 1 without it
-//   max_size       nodes that a subgraph has at most
-//   max_subgraphs  the largest ones are kept
-//   require_all    "true": a node that stays outside is an Error, which lists all of them
-//   see_taken      "true": may take the nodes that a partitioner before it has put there
-//   accept_if_faster  "true": keeps a subgraph only where a measured run of its operator is faster
-//                  than one of the nodes that it would replace
-// The partitioner gets all others.
+// Options by name. Every partitioner has these options of opkit:
+//   exclude_ops    operators whose nodes stay in the graph: "Conv,MatMul"
+//   exclude_nodes  names of nodes that stay in the graph, separated by commas
+//   min_size       the least number of nodes in a subgraph; default 1
+//   max_size       the largest number of nodes in a subgraph
+//   max_subgraphs  the number of subgraphs; the largest are kept
+//   require_all    "true": an Error if nodes stay outside of subgraphs; the message lists them
+//   see_taken      "true": may also take nodes that an earlier partitioner made
+//   accept_if_faster  "true": keeps a subgraph only if a measured run of its operator is faster
+//                  than a run of the nodes that it would replace
+// The partitioner's functions get all other options.
 using PartitionArguments = std::vector<std::pair<std::string, std::string>>;
 
+// A partitioner to run, by name.
+//
 //   Compile(graph, {.partitioners = {"first", {"second", {{"min_size", "2"}}}}});
 struct PartitionerRequest {
   std::string name;
@@ -9488,7 +9565,7 @@ struct PartitionerRequest {
 
 namespace detail {
 
-// Partition. Compile calls it; the first registration of a partitioner fills it.
+// The hook by which Compile calls Partition; the first registration of a partitioner fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<PartitionerRequest>&,
                                               PartitionReport*)>
     g_partition{"a partitioner", "opkit/partition.hpp"};
@@ -9506,10 +9583,10 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 
 namespace opkit::inline OPKIT_ABI {
 
-// Nodes are the same by operator, inputs, attributes to the bit, subgraphs, device, engine and
-// control inputs; constants by dtype, shape, device and bytes. These duplicates stay: nodes with an
-// effect (stateful operators, no outputs), those that read, write or make a value that is
-// rewritten, and those that others wait for by name.
+// Two nodes are equal if their operators, inputs, attributes (bit by bit), subgraphs, devices,
+// engines and control inputs are equal; two constants, if dtype, shape, device and bytes are equal.
+// Keeps these duplicates: nodes with an effect (stateful operators, no outputs); nodes that read,
+// write or make a value that is rewritten; and nodes that are control inputs of others.
 Graph MergeCommonSubexpressions(const Graph& graph);
 
 }  // namespace opkit
@@ -9517,22 +9594,22 @@ Graph MergeCommonSubexpressions(const Graph& graph);
 #endif  // OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 
 // ---- opkit/graph/passes/constant_folding.hpp
-// FoldConstants: runs the nodes that read nothing but constants, and replaces them by constants.
+// FoldConstants: runs the nodes that read only constants, and replaces them by constants.
 #ifndef OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 #define OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
 struct FoldOptions {
-  // Limit for all outputs of a node together; a node that makes more stays. Where the schema tells
-  // the size, such a node is not run.
+  // The limit for all outputs of a node together. A node with larger outputs stays. Such a node is
+  // run only if its schema cannot infer the size.
   int64_t max_bytes = int64_t{512} << 20;
 };
 
-// Constants that only folded nodes read go with them. These nodes stay: those with an effect
-// (stateful operators, no outputs), those that rewrite an input or whose output is rewritten, those
-// that wait for others or are waited for by name, and those that fail: the error shows when the
-// graph runs. Operators run on the device of their node, if the host can reach its memory.
+// Also removes constants that only folded nodes read. Keeps nodes with an effect (stateful
+// operators, no outputs), nodes that rewrite an input or whose output is rewritten, nodes with
+// control edges, and nodes on devices whose memory the host cannot access. Keeps nodes that fail:
+// they report the error when the graph runs.
 Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 
 }  // namespace opkit
@@ -9540,17 +9617,17 @@ Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 #endif  // OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
 // ---- opkit/graph/passes/dead_nodes.hpp
-// RemoveDeadNodes: drops the nodes and constants that do not contribute to anything that a run
-// leaves behind.
+// RemoveDeadNodes: drops the nodes and constants that contribute neither to an output of a run nor
+// to an effect.
 #ifndef OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 #define OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// These nodes stay: those that an output of the graph needs; those with an effect (no outputs,
-// stateful operators) and those that rewrite an input of the graph; and those that these need,
-// control inputs included. Constants that nothing reads go. Inputs and outputs of the graph stay as
-// they are.
+// Keeps the nodes that make outputs of the graph, nodes with an effect (no outputs, stateful
+// operators), nodes that rewrite an input of the graph, and all nodes that these depend on, by
+// control inputs too. Removes constants that no remaining node reads, except outputs. Inputs and
+// outputs of the graph stay unchanged.
 Graph RemoveDeadNodes(const Graph& graph);
 
 }  // namespace opkit
@@ -9558,17 +9635,17 @@ Graph RemoveDeadNodes(const Graph& graph);
 #endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
 // ---- opkit/graph/passes.hpp
-// PassList: a named, ordered list of functions from graph to graph that a program extends, and the
-// list that the toolkit begins with. No pass chooses the values that are computed in place: the
-// plan decides it for the kernels that it selected (PlannedMemory::AllowInPlace).
+// PassList: an ordered list of named functions that rewrite a graph, and the default list, which
+// programs can extend. No pass chooses the values that are computed in place: the plan does so for
+// the kernels that it selected (PlannedMemory::AllowInPlace).
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// A regular value; copies share the passes themselves. A pass returns a graph that computes the
-// same outputs and leaves the same data in the caller's inputs. Running is const: a list whose
-// passes keep no state may run on several threads.
+// A regular value; copies share the passes. A pass returns a graph that computes the same outputs
+// and leaves the same data in the caller's inputs. Run is const: several threads may run a list
+// whose passes keep no state.
 //
 //   PassList passes = DefaultPasses();
 //   passes.InsertAfter("fold_constants", "my_pass", [](Graph g) { …; return g; });
@@ -9578,8 +9655,9 @@ class PassList {
   using Pass = UniqueFunction<Graph(Graph)>;
   using Watch = UniqueFunction<void(const std::string&, const Graph&, const Graph&)>;
 
-  // At the end. Errors of all three: kAlreadyExists for a name that the list has, kInvalidArgument
-  // for an empty name or pass, kNotFound, with the nearest name, for a place that it does not have.
+  // Adds a pass at the end. Add, InsertBefore and InsertAfter throw kAlreadyExists for a name that
+  // the list has, kInvalidArgument for an empty name or pass, and kNotFound, with the nearest name,
+  // for a `place` that the list does not have.
   PassList& Add(std::string name, Pass pass) {
     return Insert(passes_.end(), std::move(name), std::move(pass));
   }
@@ -9589,12 +9667,12 @@ class PassList {
   PassList& InsertAfter(std::string_view place, std::string name, Pass pass) {
     return Insert(Find(place) + 1, std::move(name), std::move(pass));
   }
-  // Error (kNotFound), with the nearest name.
+  // Throws kNotFound, with the nearest name, for a name that the list does not have.
   PassList& Remove(std::string_view name);
   std::vector<std::string> names() const;
 
-  // Checks the graph before the first pass and after every pass. An error in a pass, or in the
-  // graph that it returned, names the pass. Calls watch(name, before, after) after every pass:
+  // Runs all passes. Checks the graph before the first pass and after every pass. An error in a
+  // pass or in its result names the pass. Calls watch(name, before, after) after every pass:
   //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
   Graph Run(Graph graph, Watch watch = {},
             UnknownOperators unknown = UnknownOperators::kRefused) const;
@@ -9613,11 +9691,11 @@ class PassList {
   Entries passes_;
 };
 
-// remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization,
-// merge_common_subexpressions: a second run of the list changes nothing. The third and the fourth
-// keep results up to rounding, the others to the bit; they are in the list wherever the compiled
-// runtime or, header-only, the standard operators that they rewrite are in the program
-// (ops/nn/activation.hpp, and conv.hpp or normalization.hpp beside it).
+// Returns the passes remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization
+// and merge_common_subexpressions. A second run of the list changes nothing. The passes keep
+// results bit by bit, except merge_hard_swish and fold_batch_normalization, which keep them up to
+// rounding. A header-only program has these two passes only if it includes the standard operators
+// that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
 PassList DefaultPasses(FoldOptions options = {});
 
 }  // namespace opkit
@@ -9625,46 +9703,49 @@ PassList DefaultPasses(FoldOptions options = {});
 #endif  // OPKIT_GRAPH_PASSES_HPP_
 
 // ---- opkit/graph/selection.hpp
-// Selection: which kernel runs each node of a graph, in which of its configurations. A plan tells
-// its own; forced on another plan, or on the same graph in another run, it makes that run the same.
+// Selection: the kernel and configuration of each node of a graph. Plan::selection() returns the
+// choice of a plan. PlanOptions::selection forces it on another plan, also in another process.
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// What selection makes small, node by node. Between candidates that do not differ in it, or do not
+// The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
 // estimate it, the order of the backends decides.
 enum class SelectionObjective : uint8_t {
   kTime,    // the times that kernels estimate (KernelConfig::cost_ns), with conversions and copies
   kMemory,  // the bytes of a run: scratch, outputs that may not take an input's memory, conversions
 };
 
+// The choice for one node.
 struct SelectedKernel {
-  // The name of its first output that is not left out. Of nodes that write the same value the
-  // second is "y#2"; a node in a body has the names of the node and of the body before it,
+  // The node's first output that is not left out. If several nodes write that value, the second
+  // node is "y#2". A node in a body has the names of the carrying node and of the body as a prefix:
   // "y/body/z".
   std::string node;
   std::string backend;  // "eigen"
-  int config = -1;      // among those that the kernel proposes for the node; -1: any of them
-  std::string op = {};  // empty: any
-  // "cuda:1", one of PlanOptions::devices, for a node that names none; empty: any.
+  int config = -1;      // index among the configurations that the kernel proposes; -1: any
+  std::string op = {};  // operator type; empty: any
+  // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
   std::string device = {};
 };
 
+// The kernels of a graph's nodes. A node without an entry gets its kernel by the usual rules.
+//
 //   Selection chosen = plan.selection();
 //   WriteFile("model.selection", ToString(chosen));            // … and in another process
 //   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
 struct Selection {
   std::vector<SelectedKernel> nodes;
 
-  // Null for a node that is left to the order of the backends.
+  // Returns null for a node without an entry.
   const SelectedKernel* Find(std::string_view node) const;
 };
 
-// A line "node TAB op TAB backend TAB config TAB device" for each; a backslash, a tab and an end of
-// line in a name are written \\, \t and \n. ParseSelection takes lines without a device too.
+// Writes a line "node TAB op TAB backend TAB config TAB device" for each node; without "TAB device"
+// if that is empty. A backslash, a tab and an end of line in a field are written \\, \t and \n.
 std::string ToString(const Selection& selection);
-// Error (kInvalidArgument) that names the line.
+// Parses the text of ToString. Throws kInvalidArgument, with the line, for any other text.
 Selection ParseSelection(std::string_view text);
 
 }  // namespace opkit
@@ -9750,8 +9831,8 @@ struct NodeChoice {
 #endif  // OPKIT_GRAPH_PLAN_TYPES_HPP_
 
 // ---- opkit/graph/plan.hpp
-// Plan: a frozen graph, made once by Compile: checked, rewritten by passes, kernels selected, nodes
-// scheduled, memory planned. Executors run it, as often and as many at once as one likes.
+// Plan: a frozen graph. Compile makes it: checks the graph, rewrites it by passes, selects kernels,
+// schedules nodes and plans memory. Any number of executors run a plan at once.
 #ifndef OPKIT_GRAPH_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_HPP_
 
@@ -9760,44 +9841,45 @@ namespace detail {
 class PlanState;
 }
 
-// A handle; copies are the same plan. Thread-safe.
+// A handle: copies refer to the same plan. Thread-safe.
 class Plan {
  public:
   Plan(const Plan& other);
   Plan& operator=(const Plan& other);
   ~Plan();
 
-  // The graph as it runs, after the passes, and its view. After
-  // PlanOptions::release_constants the converted constants in it lack their elements.
+  // The graph that runs, after the passes and partitioners, and its view. With
+  // PlanOptions::release_constants, some of its constants have lost their elements.
   const Graph& graph() const;
   const GraphView& view() const;
   int threads() const;
 
-  // Whether the shapes of all inputs are known, from the graph or the last run.
+  // True if the shapes of all inputs are known, from the graph or the last run.
   bool has_shapes() const;
-  // The types of all values: for the newest shapes of a run, or of the graph; before the first run
-  // of a graph that leaves some open, what holds for any: float32[N, 3].
+  // Returns the types of all values for the input shapes used last. If the graph leaves shapes open
+  // and nothing has run yet, returns types that hold for any shapes: float32[N, 3].
   GraphTypes types() const;
-  // The type of one. Error (kNotFound) that names the nearest value.
+  // Returns the type of one value. Throws kNotFound, with the nearest name, for an unknown name.
   TensorInfo type(std::string_view value) const;
-  // The memory that a run takes. Error (kFailedPrecondition) unless has_shapes().
+  // Returns the memory that a run takes. Throws kFailedPrecondition unless has_shapes(); so do
+  // choice, selection and Explain.
   MemorySummary memory() const;
-  // The kernel selected for a node of graph(), which may compute other nodes of the same backend
-  // with it (Explain tells); Error as for memory().
+  // Returns the kernel selected for a node of graph(). One kernel may compute several nodes
+  // (Explanation::Node::parts). Throws kOutOfRange for an index that the graph does not have.
   NodeChoice choice(int node) const;
-  // The kernels of all nodes, to be saved or forced on another plan; but for nodes that the kernel
-  // of another one computes, as it does again there. Error as for memory().
+  // Returns the kernels of all nodes, to save them or force them on another plan. Omits a node that
+  // the kernel of another node computes: that kernel does so in the other plan too.
   Selection selection() const;
-  // Why each node has its kernel, and what conversions between layouts cost; Error as for memory().
+  // Explains why each node has its kernel, and what conversions between layouts cost.
   Explanation Explain() const;
 
-  // For people: the schedule, the memory plan, the kernel selected for each node, for the shapes of
-  // the last run or for these, by input: Describe({{"X", {1, 3, 224, 224}}}). Unless has_shapes(),
-  // the nodes and their types.
+  // Describes for people the schedule, the memory plan and each node's kernel, for the shapes of
+  // the last run or for the given shapes: Describe({{"X", {1, 3, 224, 224}}}). Without known
+  // shapes, describes the nodes and their types.
   std::string Describe() const;
   std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
 
-  // For executors.
+  // The state that executors of the plan share.
   const detail::IntrusivePtr<detail::PlanState>& state() const { return state_; }
 
  private:
@@ -9807,9 +9889,9 @@ class Plan {
   detail::IntrusivePtr<detail::PlanState> state_;
 };
 
-// Makes a plan of a graph, which is copied. When all inputs have shapes, kernels are selected and
-// memory is planned at once; otherwise for each set of shapes at its first run. Errors: what is
-// wrong with the graph (Check, InferGraph), a pass or its result, an operator's constructor.
+// Makes a plan of a copy of the graph. If the graph declares the dtype and shape of every input,
+// selects kernels and plans memory at once, else for each set of shapes at its first run. Throws
+// the errors of Check and InferGraph, of a pass or its result, and of operators' constructors.
 //
 //   Plan plan = Compile(g, {.threads = 2});
 //   Executor exec(plan);
@@ -9822,22 +9904,22 @@ Plan Compile(const Graph& graph, const PlanOptions& options = {});
 #endif  // OPKIT_GRAPH_PLAN_HPP_
 
 // ---- opkit/graph/draw_plan.hpp
-// Pictures of a plan: its memory (time across, addresses up, a box for each value), and the graph
-// as it runs.
+// Pictures of a plan: its memory, and the graph that runs.
 #ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
 #define OPKIT_GRAPH_DRAW_PLAN_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// An SVG document for the input shapes used last. The steps across are those of the stored order;
-// where nodes run in another, boxes that could meet then do not overlap either. Values that share
-// bytes in place are one box with both names; a value whose shape a run decides has the box of its
-// bound, and "(at most)" behind its name. Errors: as Plan::memory(); kNotFound for a device
-// that the plan has no arena on.
+// Returns an SVG document of the memory for the input shapes used last: time to the right,
+// addresses upwards, a box for each value. Time is counted in steps of the stored order. Nodes may
+// run in another order: values that can be live at once then have different addresses too. Values
+// that share bytes in place are one box with both names. A value whose shape a run decides has the
+// box of its bound, and "(at most)" behind its name. Throws the errors of Plan::memory(), and
+// kNotFound for a device on which the plan has no arena.
 std::string DrawMemory(const Plan& plan, Device device = {});
 
-// The graph for Graphviz, with the backend of each node and, in orange, the converters between
-// layouts, for the shapes used last. Error as Plan::memory().
+// Returns the graph for Graphviz, for the shapes used last, with the backend of each node.
+// Converters between layouts are orange. Throws the errors of Plan::memory().
 std::string ToDot(const Plan& plan, const DotOptions& options = {});
 
 }  // namespace opkit
@@ -9845,8 +9927,8 @@ std::string ToDot(const Plan& plan, const DotOptions& options = {});
 #endif  // OPKIT_GRAPH_DRAW_PLAN_HPP_
 
 // ---- opkit/graph/executor.hpp
-// Executor: runs a plan. It owns the memory that a run writes to: operators, tensors, an arena; so
-// that many executors of one plan run at once.
+// Executor: runs a plan. Each executor owns the operators, tensors and arenas that a run writes to,
+// so that many executors of one plan can run at once.
 #ifndef OPKIT_GRAPH_EXECUTOR_HPP_
 #define OPKIT_GRAPH_EXECUTOR_HPP_
 
@@ -9857,17 +9939,18 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-// Tensors by name, in the order of the graph's outputs.
+// The outputs of a run by name, in the order of the graph's outputs.
 //
 //   auto out = exec.Run(inputs);
 //   out["Y"];  out[0];
 //   for (const auto& [name, tensor] : out) …
 class NamedTensors {
  public:
-  // Null where there is none of that name.
+  // Returns null if there is no tensor of that name.
   const Tensor* find(std::string_view name) const;
   bool contains(std::string_view name) const { return find(name); }
-  // Errors: kNotFound that names the nearest; kOutOfRange for a position.
+  // Throws kNotFound, with the nearest name, for an unknown name, and kOutOfRange for a position
+  // past the end.
   const Tensor& at(std::string_view name) const;
   const Tensor& operator[](std::string_view name) const { return at(name); }
   const Tensor& operator[](size_t position) const;
@@ -9880,11 +9963,11 @@ class NamedTensors {
   std::vector<NamedTensor> items_;
 };
 
-// One run at a time; different executors of one plan may run at once. The tensors that Run returns
-// are the caller's: later runs write to other memory while somebody holds them. A dense input is
-// read where it is, one with strides is copied first; a bound output is written where it is. An
-// output that lies in a donated input is that input's memory: a run with the same tensor reads what
-// the run before left in it, and writes there again, so give it anew or write to it first.
+// Runs once at a time; different executors of one plan may run at once. The tensors that Run
+// returns belong to the caller: later runs write to other memory while a copy of them exists. A run
+// reads a dense input in place and copies a strided input first. It writes bound outputs in place.
+// An output may lie in the memory of a donated input. Another run with the same tensor then reads
+// the result of the run before and overwrites it: write to the tensor first, or give another one.
 //
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
@@ -9894,25 +9977,26 @@ class NamedTensors {
 //   exec.Bind("Y", y);
 //   for (…) exec.Run();
 //
-// Shapes other than those of the last run are planned once and kept (PlanOptions::max_shapes).
+// Each new set of input shapes is planned once and kept, for up to PlanOptions::max_shapes sets.
 class Executor : public Observable<Executor> {
  public:
   explicit Executor(Plan plan);
-  // Cancels a run in flight, and returns when no operator is running.
+  // Cancels a run of RunAsync that is in progress; returns when no operator is running.
   ~Executor();
 
   const Plan& plan() const;
 
-  // Runs with these inputs, besides those that are bound. Errors: kNotFound for a name that is no
-  // input; kInvalidArgument, kTypeMismatch for a tensor that is not what the graph says, or an
-  // input that nothing was given for; kDeadlineExceeded after `timeout` and kCancelled, when
-  // operators that run have returned and no other is called; the exception of the operator that
+  // Runs with these inputs and the bound tensors. Throws kNotFound for a name that is no input;
+  // kInvalidArgument, kTypeMismatch or kUninitialized for a tensor that does not fit the graph's
+  // declaration; kInvalidArgument for an input without a tensor; and kFailedPrecondition during
+  // another run. Throws kDeadlineExceeded after `timeout`, and kCancelled after Cancel: no further
+  // operator starts, and those that run return first. Throws the exception of the operator that
   // failed first.
   NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {});
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
-  // The same with a map of tensors by name.
+  // Does the same with a map of tensors by name.
   template <class Map>
     requires requires { typename Map::mapped_type; }
   NamedTensors Run(const Map& inputs, Timeout timeout = {}) {
@@ -9922,28 +10006,31 @@ class Executor : public Observable<Executor> {
   }
   // Runs with the bound tensors.
   void Run(Timeout timeout = {});
-  // Starts a run with the bound tensors and returns. The event completes with it; outputs() are
-  // there then. Errors: as Run for what is wrong before anything has run. There is no deadline,
-  // which nobody would watch: the event can be waited for with one, and Cancel ends the run. Where
-  // the plan has a pool of its own, a callback of the event must not end the last executor of the
-  // plan.
+  // Starts a run with the bound tensors and returns. The event completes when the run ends; read
+  // outputs() then. Throws the errors of Run that are found before an operator runs. The run has no
+  // deadline, because no thread waits to enforce it: wait for the event with a timeout, and call
+  // Cancel to end the run. If the plan has its own thread pool, a callback of the event must not
+  // destroy the plan's last executor.
   Event RunAsync();
-  // From any thread. A run in progress ends with kCancelled: steps that have not begun are skipped,
-  // work that a device still does goes on in memory of its own.
+  // Cancels the run in progress, from any thread. The run ends with kCancelled: steps that have not
+  // begun are skipped. Work that a device still does continues in memory that later runs do not
+  // use.
   void Cancel();
 
-  // The tensor that runs read input `name` from, or write output `name` to, from now on; a
-  // default-constructed one unbinds. Errors: kNotFound; kInvalidArgument, kTypeMismatch as for Run.
+  // Makes runs read input `name` from this tensor, or write output `name` to it. A
+  // default-constructed tensor unbinds. Throws kNotFound for an unknown name; kInvalidArgument,
+  // kTypeMismatch or kUninitialized like Run; and kFailedPrecondition during a run.
   void Bind(std::string_view name, Tensor tensor);
-  // Of the last run. Error (kFailedPrecondition) before one, during one, and after one that failed.
+  // Returns the outputs of the last run. Throws kFailedPrecondition before the first run, during a
+  // run, and after a run that failed.
   NamedTensors outputs() const;
-  // One of them. Errors: kNotFound, and as outputs().
+  // Returns one output of the last run. Throws kNotFound for an unknown name, and like outputs().
   const Tensor& output(std::string_view name) const;
 
-  // The operator of a node of plan().graph(), which may be that of other nodes too (NodeChoice's
-  // computed_by). It is another one after a run with other input
-  // shapes, and has the observers of the one before: what is attached here watches the node. Error
-  // (kFailedPrecondition) before the first run of a plan whose shapes are not known.
+  // Returns the operator of a node of plan().graph(); several nodes may share an operator
+  // (NodeChoice::computed_by). A run with other input shapes uses another operator, which takes
+  // over the observers: an observer that is attached here watches the node. Throws kOutOfRange for
+  // a wrong index, and kFailedPrecondition before the first run if shapes are not known before.
   //
   //   auto* time = Observe<TimeObserver>(exec.op(3));
   //   exec.Run({{"X", short_one}});
@@ -9951,12 +10038,12 @@ class Executor : public Observable<Executor> {
   //   time->runs();                              // 2
   //   exec.op(3).DetachObserver(time);
   OperatorBase& op(int node);
-  // How nodes are run, and why.
+  // Explains in which mode (ReplayMode) nodes run, and why.
   std::string ExplainMode() const;
 
  private:
   class Impl;
-  Impl* const impl_;  // its own
+  Impl* const impl_;  // owned
 };
 
 }  // namespace opkit
@@ -9992,60 +10079,63 @@ struct NetBenchmark;
 #endif  // OPKIT_GRAPH_FWD_HPP_
 
 // ---- opkit/graph/gradient/gradients.hpp
-// AddGradients: the backward graph of a loss, from the registered gradient makers: nodes in reverse
-// order, a sum where a value is used more than once, and only what the wanted gradients need.
+// AddGradients: adds the backward graph of a loss, made by the registered gradient makers: gradient
+// nodes in reverse order, sums for values with several readers, and no node that is not needed.
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
 struct GradientOptions {
-  std::string seed = {};  // the value that holds the gradient of the loss; "": a constant of ones
-  // More values whose gradients flow back with that of the loss, each with the value that holds it:
-  // the gradients are those of a function with several outputs, times these.
+  std::string seed = {};  // the value that has the gradient of the loss; "": a constant of ones
+  // More outputs to differentiate, each with the value that has its gradient. Together with the
+  // loss they form a function with several outputs; the results are its vector-Jacobian product
+  // with the seeds.
   std::vector<std::pair<std::string, std::string>> more_seeds = {};
-  // The operator that adds up the gradients of a value that is used more than once: all at once
-  // where its schema takes so many inputs, else two at a time.
+  // The operator that adds up several gradients of a value: all at once if its schema accepts so
+  // many inputs, else two at a time.
   std::string sum_operator = "Sum";
-  // A value that no gradient flows to gets an empty GradientValue; otherwise it is an Error.
+  // If no gradient flows to a wanted value, returns an empty GradientValue instead of an Error.
   bool allow_none = false;
 };
 
 // The gradient of each value, by the name of the value.
 using GradientMap = std::map<std::string, GradientValue>;
 
-// Adds the nodes that compute the gradients of `loss` by the values `wrt` (inputs, constants or
-// outputs of nodes) and returns the names of these gradients. Gradients do not become outputs of
-// the graph by themselves; two values may share one gradient (those of an addition do), so ask
-// IsOutput before AddOutput. Where the added operators have gradients themselves, a second call
-// differentiates again.
+// Adds the nodes that compute the gradients of `loss` with respect to the values `wrt` (inputs,
+// constants or outputs of nodes). Returns the names of these gradients. Does not make them outputs
+// of the graph. Two values may share one gradient, such as the inputs of an addition: check
+// IsOutput before AddOutput. If the added operators have gradients too, a second call computes
+// second derivatives.
 //
 //   GradientMap d = AddGradients(g, "loss", {"W", "b"});
 //   g.AddOutput(d.at("W").dense);
 //
-// Errors leave the graph as it was: kNotFound for a name that the graph has not, or an operator
-// whose gradient is not registered; kTypeMismatch for a loss or a value that is no floating-point
-// number; kFailedPrecondition where the loss has no shape yet and no seed is given; kUnsupported
-// for operators that must not or cannot be differentiated, for values that are rewritten on the
-// way, and for sparse gradients that would have to be added up; kInvalidArgument when no gradient
-// flows to a value, and where a gradient has another dtype or shape than its value, as far as both
-// are known; and those of gradient makers, with the node and a path from a value to the
-// loss.
+// An error leaves the graph unchanged. Throws:
+// - kNotFound for a name that the graph does not have, and for an operator without a registered
+//   gradient
+// - kTypeMismatch for a loss or a wanted value that is not floating-point
+// - kFailedPrecondition if no seed is given and the loss has no known dtype or shape
+// - kUnsupported for operators that must not or cannot be differentiated, for rewritten values
+//   between the wanted values and the loss, and for a sum of sparse gradients
+// - kInvalidArgument if `wrt` is empty, if no gradient flows to a value, and if a seed or gradient
+//   has another dtype or shape than its value, as far as both are known
+// - the errors of gradient makers, with the node and a path from a value to the loss.
 GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
                          const GradientOptions& options = {});
 
 namespace detail {
 
-// The gradient of a node that runs a graph, from that graph. Fills in `meta` for `def`, whose
-// inputs and outputs are those of `body`, by position: one node Subgraph that carries the body's
-// backward graph, or none where no gradient flows. What the backward graph reads of the forward one
-// it computes anew, since the node hands out nothing but its outputs. False where the counts
-// differ. Errors: as AddGradients of the body; kUnsupported for a sparse gradient; kNotFound where
-// the program has no operator Subgraph.
+// Makes the gradient of a node that runs a graph. The inputs and outputs of `def` are those of
+// `body`, by position. Sets `meta` to one node Subgraph that carries the body's backward graph, or
+// to no node if no gradient flows. The backward graph computes the forward values that it needs
+// again, because the node gives access only to its outputs. Returns false if the counts of inputs
+// or outputs differ. Throws the errors of AddGradients on the body, kUnsupported for a sparse
+// gradient, and kNotFound if the program has no operator Subgraph.
 bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
                       const std::vector<GradientValue>& g_output, GradientNames& names,
                       GradientOpsMeta& meta);
-// From now on a node that carries a graph has that gradient.
+// Installs MakeBodyGradient: from now on a node that carries one graph and runs it has a gradient.
 void UseGradientsOfCarriedGraphs();
 
 }  // namespace detail
@@ -10204,26 +10294,28 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const Memory
 #endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
 // ---- opkit/graph/print/memory_csv.hpp
-// Memory plans as text: rows `id,lower,upper,size` in, the same with `,offset` out. The form of the
-// public benchmark instances, so that input and output can be exchanged with other planners.
+// Memory plans as CSV text: reads rows `id,lower,upper,size` and writes them, with `,offset` for a
+// plan. Public benchmark instances have this format, so that files can be exchanged with other
+// planners.
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
+// The rows of a file, column by column.
 struct MemoryTable {
   std::vector<std::string> ids;
   std::vector<MemoryInterval> buffers;
-  std::vector<int64_t> offsets;  // empty when the table has no such column
+  std::vector<int64_t> offsets;  // empty if the file has no such column
 };
 
-// Reads the text of a file, its columns in any order, with or without `offset`; ids are any text
-// without a comma. Errors (kInvalidArgument) begin with the line's number.
+// Parses the text of a file. Its columns may have any order, with or without `offset`; an id is any
+// text without a comma. Throws kInvalidArgument; the message begins with the line number.
 MemoryTable ReadMemoryCsv(std::string_view text);
 
-// `ids` may be empty: then buffers are numbered from 0. Without offsets the column is left out.
-// Error (kInvalidArgument) for another number of offsets or ids than of buffers, and for an id that
-// a cell cannot hold.
+// Writes the text of a file. Without `ids`, numbers the buffers from 0; without `offsets`, omits
+// that column. Throws kInvalidArgument if there are not as many offsets or ids as buffers, and for
+// an id with a comma or a line end.
 std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
                            const std::vector<int64_t>& offsets = {},
                            const std::vector<std::string>& ids = {});
@@ -10233,8 +10325,8 @@ std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
 // ---- opkit/graph/print/memory_svg.hpp
-// A memory plan as a picture: time from left to right, addresses from bottom to top, a rectangle
-// for each buffer, coloured by how long it lives, and a line at the lower bound.
+// DrawMemoryPlan: draws a memory plan: time from left to right, addresses from bottom to top, a
+// rectangle for each buffer, coloured by its lifetime, and a line at the lower bound.
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 
@@ -10248,9 +10340,10 @@ struct MemorySvgOptions {
   int height = 700;
 };
 
-// An SVG document of the plan: axes with units, a label on every buffer that has room for one, the
-// name, size and life of the buffer under the mouse, and bytes, bound and ratio in the title. Error
-// (kInvalidArgument) for another number of offsets or names than of buffers.
+// Returns an SVG document of the plan: axes with units, a label on every buffer with enough room,
+// and arena bytes, lower bound and ratio below the title. A tooltip shows name, size and lifetime
+// of the buffer under the mouse. Throws kInvalidArgument if there are not as many offsets or names
+// as buffers.
 std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
                            const MemorySvgOptions& options = {});
 
@@ -10259,20 +10352,21 @@ std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const Mem
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 
 // ---- opkit/graph/print/print.hpp
-// PrintGraph: a graph as text, one line for each input, constant, node and output, and two graphs
-// as the difference between these lines, which shows the effect of a pass.
+// PrintGraph: prints a graph as text, with one line for each input, constant, node and output; or
+// the difference between the texts of two graphs, which shows the effect of a pass.
 #ifndef OPKIT_GRAPH_PRINT_PRINT_HPP_
 #define OPKIT_GRAPH_PRINT_PRINT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) -> (Y)", "output Y": names;
-// attributes, device, engine and control inputs where they differ from the defaults. A graph with
-// errors can be printed too.
+// Returns lines such as "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) ->
+// (Y)", "output Y". A node's line has its attributes, and its device, engine and control inputs if
+// they are set. A graph with errors can be printed too.
 std::string PrintGraph(const Graph& graph);
 
-// Both listings as one: "- " before lines that only `before` has, "+ " before those that only
-// `after` has, two spaces before the rest. Time is the product of the numbers of lines that differ.
+// Returns the lines of both graphs: "- " before lines that only `before` has, "+ " before lines
+// that only `after` has, two spaces before common lines. The time is proportional to the product of
+// the numbers of lines that differ.
 std::string PrintGraph(const Graph& before, const Graph& after);
 
 }  // namespace opkit
@@ -10280,35 +10374,36 @@ std::string PrintGraph(const Graph& before, const Graph& after);
 #endif  // OPKIT_GRAPH_PRINT_PRINT_HPP_
 
 // ---- opkit/graph/net_benchmark.hpp
-// NetBenchmark: how long each node of a net takes and at which rates it computes and moves bytes,
-// as rows and as a table to read (like the log of Caffe2's TEST_Benchmark).
+// NetBenchmark: the time of each node of a SimpleNet and its rates in FLOP/s and bytes/s, as rows
+// and as a table of text (like the log of Caffe2's TEST_Benchmark).
 #ifndef OPKIT_GRAPH_NET_BENCHMARK_HPP_
 #define OPKIT_GRAPH_NET_BENCHMARK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
 struct NetBenchmarkOptions {
-  int warmup = 1;
+  int warmup = 1;  // runs before the timed ones
   int runs = 10;
 };
 
-// A node, or all nodes of one operator.
+// The times of one node, or of all nodes of one operator type.
 struct NetBenchmarkRow {
   std::string op;               // the operator's type
   std::string name;             // the node's name
   int node = -1;                // the node's index in the graph; -1 for all nodes of a type
   int count = 1;                // nodes in this row
-  double ms = 0;                // median time of one run; for a type the sum of its nodes' medians
-  double share = 0;             // part of the sum over all nodes, from 0 to 1
-  double flops = 0, bytes = 0;  // work of one run, by the schema's cost
+  double ms = 0;                // median time of one run; for a type, the sum of its nodes' medians
+  double share = 0;             // fraction of the sum over all nodes, from 0 to 1
+  double flops = 0, bytes = 0;  // work of one run, from the schema's cost function
 
   double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }     // per second
   double gigabytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // per second
 };
 
+// The result of SimpleNet::Benchmark.
 struct NetBenchmark {
-  std::vector<NetBenchmarkRow> nodes;  // in the order they ran
-  std::vector<NetBenchmarkRow> types;  // the longest first
+  std::vector<NetBenchmarkRow> nodes;  // in the order of the run
+  std::vector<NetBenchmarkRow> types;  // the longest time first
   double net_ms = 0;                   // median time of a run of the whole net
   int runs = 0;
 
@@ -10316,8 +10411,8 @@ struct NetBenchmark {
   void SumUp();
 };
 
-// A header, a line for each node, the sums by operator, and the time of the whole net. A rate that
-// the schema does not tell is "-".
+// Returns a table: a header, a line for each node, the sums by operator type, and the time of the
+// whole net. A rate is "-" if the schema has no cost for it.
 std::string ToString(const NetBenchmark& benchmark);
 
 }  // namespace opkit
@@ -10325,18 +10420,17 @@ std::string ToString(const NetBenchmark& benchmark);
 #endif  // OPKIT_GRAPH_NET_BENCHMARK_HPP_
 
 // ---- opkit/graph/simple_net.hpp
-// SimpleNet: a graph run node after node in a workspace, where every value can be looked at: for
-// debugging, and to measure what each node costs. Tests compare Compile and Executor with it.
+// SimpleNet: runs a graph node by node in a workspace, in which a program can read every value. For
+// debugging, and to measure the time of each node. Tests compare Compile and Executor with it.
 #ifndef OPKIT_GRAPH_SIMPLE_NET_HPP_
 #define OPKIT_GRAPH_SIMPLE_NET_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Inputs of the graph are tensors in the workspace, outputs and everything between stay there.
-// Constants are put there and share the graph's memory. The net copies the graph but not the
-// workspace, which must outlive it; several nets may work in one workspace. Kernels are those that
-// Compile would choose for the inputs that are in the workspace when the net is made. Not
-// synchronised.
+// The workspace has the inputs; a run leaves outputs and all other values there. The constructor
+// adds the constants, which share the graph's memory. The net copies the graph but not the
+// workspace, which must outlive the net. Several nets may use one workspace. Selects the kernels
+// that Compile would select for the inputs in the workspace at construction. Not synchronised.
 //
 //   Workspace ws;
 //   *ws.CreateTensor("X") = x;
@@ -10346,26 +10440,26 @@ namespace opkit::inline OPKIT_ABI {
 //   std::puts(ToString(net.Benchmark({.runs = 20})).c_str());
 class SimpleNet : public Observable<SimpleNet> {
  public:
-  // Errors: as Check(graph), which finds outputs that nothing makes; kNotFound, with the nearest
-  // name, for an input that is not in the workspace; kAlreadyExists where another tensor has the
-  // name of a constant; as CreateOperator. An error removes from the workspace all that the
-  // constructor added.
+  // Throws the errors of Check(graph) and CreateOperator. Throws kNotFound, with the nearest name,
+  // for an input that is not in the workspace, and kAlreadyExists if a blob that differs from a
+  // constant has its name. An error removes from the workspace all that the constructor added.
   SimpleNet(Graph graph, Workspace* ws);
 
-  // Runs every node to completion, in the graph's order. True, or throws the Error of the first
-  // node that fails: later ones do not run, and its index is the workspace's
-  // last_failed_op_net_position. Error (kTypeMismatch, kInvalidArgument) before anything runs for
-  // an input whose dtype or shape is not what the graph declares.
+  // Runs every node to completion, in topological order, and returns true. Throws kTypeMismatch,
+  // kUninitialized or kInvalidArgument before a node runs if the dtype or shape of an input differs
+  // from the graph's declaration. Throws the Error of the first node that fails: later nodes do not
+  // run, and the workspace's last_failed_op_net_position is the index of the failed node.
   bool Run();
 
-  // Times every node alone and the net as a whole, observers included. Error (kInvalidArgument)
-  // without runs; the errors of Run.
+  // Times every node alone and the whole net, observers included. Throws kInvalidArgument if
+  // options.runs < 1 or options.warmup < 0, and the errors of Run.
   NetBenchmark Benchmark(const NetBenchmarkOptions& options = {});
 
   const Graph& graph() const { return graph_; }
   Workspace* workspace() const { return workspace_; }
   int num_ops() const { return static_cast<int>(ops_.size()); }
-  // The operators in the order they run; an operator's net_position() is its node's index.
+  // Returns operator i in the order of the run. Its net_position() is the index of its node. Throws
+  // kOutOfRange.
   OperatorBase& op(int i) {
     if (i < 0 || i >= num_ops())
       Throw(ErrorCode::kOutOfRange, "operator ", i, " of a net that has ", num_ops());
@@ -10389,8 +10483,9 @@ class SimpleNet : public Observable<SimpleNet> {
 
 namespace opkit::inline OPKIT_ABI {
 
-// A subgraph sees nothing of the graph around it: its node reads every value that it needs and
-// hands it in as an input of the subgraph, in the way that the operator documents.
+// Makes a subgraph for OperatorDef::Subgraph. A subgraph sees no values of the graph around it: the
+// node reads every value that the subgraph needs, and passes it as an input of the subgraph. The
+// operator documents which node input becomes which subgraph input.
 //
 //   OperatorDef("If").Input("condition").Input("X").Output("Y")
 //       .Subgraph("then_branch", MakeSubgraph(then_branch))
@@ -12922,7 +13017,8 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 #endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
 // ---- opkit/op/impl/inference.ipp
-// InferenceContext's definitions: access to a node's values, and merging of what is known of one.
+// InferenceContext's and InferenceCache's definitions: access to a node's values, and merging of
+// facts about a value.
 #ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
 #define OPKIT_OP_IMPL_INFERENCE_IPP_
 
@@ -12949,11 +13045,11 @@ OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
 
 namespace detail {
 
-// Adds a dtype and shape to what is known of an input or output.
+// Merges a dtype and shape into the known facts about an input or output.
 inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, int i, DType dtype,
                    const SymbolicShape& shape) {
-  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
-  // this value with another one sees both.
+  // The new shape comes first: Merge keeps the first of two symbols, so that a later comparison of
+  // this value with another value sees both.
   auto merged = SymbolicShape::Merge(shape, info.shape);
   if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
     Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def, " is ", info, ", expected dtype ",
@@ -13120,8 +13216,8 @@ void StableSort(std::vector<T>& items, Before before) {
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 
 // ---- opkit/op/impl/schema.ipp
-// OpSchema's definitions: the rules that nodes are verified against and their sentences, ready-made
-// inference, and the cost of a node.
+// OpSchema's definitions: the rules for verifying nodes with their messages, ready-made inference,
+// and the cost of a node.
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
@@ -13220,7 +13316,7 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
   for (const AttributeSchema& attribute : declared) {
     const Attribute* given = args.Find(attribute.name);
     if (!given && attribute.required) {
-      std::string undeclared;  // may be the one that is needed, misspelt
+      std::string undeclared;  // perhaps a misspelling of the needed one
       for (const NamedAttribute& arg : args)
         if (!Takes(arg.name))
           undeclared +=
@@ -13436,7 +13532,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         outputs[o].dtype = outputs_[o].dtypes[0];
     detail::CheckDTypes("output", outputs_, outputs);
   } catch (const NotKnownYet&) {
-    if (known) fail();  // else there is nothing to infer yet
+    if (known) fail();  // otherwise nothing can be inferred yet
   } catch (...) {
     fail();
   }
@@ -13628,7 +13724,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
 // ---- opkit/op/impl/op_registry.ipp
-// OpRegistry's definitions: the table of operators, its lookups, and the sentences for mistakes.
+// OpRegistry's definitions: the table of operators, its lookups, and the messages for mistakes.
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
@@ -13650,12 +13746,13 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 
 namespace detail {
 
-// A removal never waits in line: who uses the registry may start work on other threads that use it
-// too, which must not wait for a removal that waits for it.
+// The users of the registry and the removal that waits for them. A waiting removal does not block
+// new users: a user may start threads that also use the registry, and the user waits for them, so
+// they must not wait for the removal.
 struct RegistryUsers {
   Mutex mutex;  // held by a removal for as long as it lasts
   int64_t count = 0;
-  Parker* removal = nullptr;  // waits for the last of them
+  Parker* removal = nullptr;  // wakes the waiting removal after the last user
 };
 OPKIT_IMAGE_LOCAL inline constinit RegistryUsers g_registry_users;
 OPKIT_IMAGE_LOCAL inline constinit thread_local int t_registry_uses = 0;
@@ -13675,6 +13772,7 @@ OPKIT_INLINE RegistryUse::~RegistryUse() {
   }
   if (sleeper) Parker::Wake(sleeper);
 }
+// A copy of all preferences, which KeepPreferences makes.
 struct KeptPreferences : RefCounted {
   BackendPreference first;
   NameMap<BackendPreference> by_key;
@@ -13691,7 +13789,7 @@ OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
 OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
-  ++t_registry_uses;  // its own calls do not wait for it
+  ++t_registry_uses;  // so that the removal's own calls do not wait for it
   for (;;) {
     Parker parker;
     g_registry_users.mutex.Lock();
@@ -13708,19 +13806,22 @@ OPKIT_INLINE RegistryRemoval::~RegistryRemoval() {
 
 }  // namespace detail
 
+// All data of the registry, behind one lock.
 struct OpRegistry::State {
+  // A backend that a library puts first for an operator.
   struct Override {
     std::string backend, origin;
   };
-  using KernelRow = detail::Shared<Kernel>;  // stays where it is while the list around it grows
+  using KernelRow = detail::Shared<Kernel>;  // keeps its address while the list grows
   static Kernel& KernelOf(const detail::IntrusivePtr<detail::RefCounted>& row) {
     return static_cast<KernelRow&>(*row).value;
   }
+  // All registrations of one operator.
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
     detail::RefCountedList kernels;     // KernelRows
-    std::vector<std::string> problems;  // thrown at lookup, and listed
+    std::vector<std::string> problems;  // thrown at lookup; Problems lists them
     std::vector<std::string> listed;
     std::vector<Override> overrides;  // the last one counts first
 
@@ -13730,7 +13831,7 @@ struct OpRegistry::State {
         if (KernelOf(row).device == device) return true;
       return false;
     }
-    void Add(std::string problem) {  // once, however many translation units see it
+    void Add(std::string problem) {  // once, even if several translation units contain it
       for (const std::string& known : problems)
         if (known == problem) return;
       problems.push_back(std::move(problem));
@@ -13773,31 +13874,33 @@ struct OpRegistry::State {
 
   mutable detail::Mutex mutex;
   NameMap<Entry> ops;
-  NameMap<std::string> removed;   // operators by name: their last origin
-  NameMap<std::string> expected;  // by name: what is there for it
-  // Second schemas and replaced kernels, to which pointers may have been given out.
+  NameMap<std::string> removed;   // last origin of each removed operator, by name
+  NameMap<std::string> expected;  // ExpectOperator's texts, by operator
+  // Second schemas and replaced kernels, to which callers may have pointers.
   detail::RefCountedList kept;
-  // The key of an operator, empty for all, and a device.
+  // Returns the key of an operator (empty for all operators) and a device.
   static std::string PreferenceKey(std::string_view op, DeviceType device) {
     return StrCat(op, '\n', static_cast<int>(device));
   }
   NameMap<BackendPreference> preferences;
   bool has_overrides = false;
+  // The rank of a backend, as the program or a library (`origin`) has set it.
   struct Rank {
     int value = kUnranked;
     std::string origin;
   };
+  // The function that returns why a backend is unavailable, and its result once called.
   struct Availability {
-    // It stays where it is while it is called.
+    // Shared, so that it keeps its address during a call.
     detail::IntrusivePtr<detail::Shared<UniqueFunction<std::string()>>> why_not;
     bool is_known = false;
     std::string found;
     std::string origin;
   };
-  // Of each backend: what the program and libraries say, each once.
+  // For each backend, an entry of the program and of each library that has set it.
   NameMap<std::vector<Rank>> ranks;
   NameMap<std::vector<Availability>> availability;
-  // Null where that origin says nothing.
+  // Returns the entry of an origin; null if it has none.
   template <class List>
   static auto OfOrigin(List* list, std::string_view origin) -> decltype(list->data()) {
     if (list)
@@ -13805,7 +13908,7 @@ struct OpRegistry::State {
         if (one.origin == origin) return &one;
     return nullptr;
   }
-  // What this origin says, made where it says nothing yet.
+  // Returns the entry of an origin; makes it if there is none.
   template <class T>
   static T& AddedOf(NameMap<std::vector<T>>& all, std::string_view backend,
                     const std::string& origin) {
@@ -14022,7 +14125,7 @@ OPKIT_COLD OPKIT_INLINE std::string OpRegistry::WhyUnavailable(const Kernel& ker
     if (known->is_known) return known->found;
     why_not = known->why_not;
   }
-  std::string why = why_not->value();  // may take its time, and look into the registry
+  std::string why = why_not->value();  // outside the lock: it may be slow, and may use the registry
   detail::MutexLock lock(state_->mutex);
   if (State::Availability* known = find(); known && known->why_not.get() == why_not.get()) {
     known->is_known = true;
@@ -14037,7 +14140,7 @@ OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backen
 OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   struct Row {
     int kernels = 0;
-    detail::RefCountedList rows;  // one of each origin
+    detail::RefCountedList rows;  // one kernel of each origin
   };
   NameMap<Row> backends;
   {
@@ -14061,7 +14164,7 @@ OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
     for (const auto& kernel : row.value.rows)
       info.rank = (std::max)(info.rank, BackendRank(row.name, State::KernelOf(kernel).origin));
     info.kernels = row.value.kernels;
-    for (const auto& kernel : row.value.rows) {  // those of one origin can run, or none
+    for (const auto& kernel : row.value.rows) {  // all kernels of an origin are available, or none
       info.why_unavailable = WhyUnavailable(State::KernelOf(kernel));
       if (info.why_unavailable.empty()) break;
     }
@@ -14100,7 +14203,7 @@ OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_v
                                                                    DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   BackendPreference out;
-  // Nearly always empty, and asked for every operator that is created.
+  // Nearly always empty, and called for every operator that is created.
   const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
   if (kept) out = kept->first;
   const NameMap<BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
@@ -14135,7 +14238,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
 // ---- opkit/op/impl/observer.ipp
-// The list of observers that a subject owns.
+// ObserverList's definitions: the list of observers that a subject owns.
 #ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
 #define OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -14175,7 +14278,7 @@ OPKIT_INLINE void ObserverList::Take(ObserverList& other, void* subject) {
 OPKIT_INLINE size_t ObserverList::size() const { return items_ ? items_->list.size() : 0; }
 OPKIT_INLINE std::string ObserverList::error() const { return items_ ? items_->error : ""; }
 
-// By place: an observer may attach another.
+// Iterates by index, because an observer may attach another.
 template <class F>
 void ObserverList::ForEach(F call) {
   for (size_t i = 0; i < items_->list.size(); ++i) {
@@ -14324,7 +14427,8 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
 
 // ---- opkit/op/impl/operator_base.ipp
-// OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
+// OperatorBase's definitions: binding, outputs that are resized or replaced, and the context of
+// errors.
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
@@ -14359,11 +14463,12 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
+// The pending tensors, in an object of their own, because most runs have none.
 struct PendingTensors::Items : RefCounted {
   struct Item : RefCounted {
     int place;
-    Blob* blob;           // null: a copy of an input
-    uint64_t invocation;  // of a copy
+    Blob* blob;           // null for a copy of an input
+    uint64_t invocation;  // for a copy: the run that made it
     Tensor tensor;
   };
   Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
@@ -14394,7 +14499,7 @@ OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) 
   return &items().Add(output, blob, 0, std::move(tensor));
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
-  // What was copied before the run, for the constructor or an observer, may have changed since.
+  // An earlier copy, made for the constructor or an observer, may be out of date.
   const uint64_t invocation = CurrentInvocation().id;
   Items& pending = items();
   for (size_t i = 0; i < pending.list.size(); ++i)
@@ -14462,7 +14567,7 @@ OPKIT_INLINE void AddOperatorContext(Error& error, const OperatorIdentity& ident
   };
   name(inputs, def.inputs(), "input");
   if (error.context().empty()) name(outputs, def.outputs(), "output");
-  // An Error that came through an event has been described there.
+  // An Error from an event already has the description of its operator.
   const std::string described = identity.Describe();
   bool told = false;
   for (const std::string& line : error.context()) told |= line == described;
@@ -14479,9 +14584,9 @@ OPKIT_INLINE void RethrowDescribed(FunctionRef<void(Error&)> add) {
   try {
     throw;
   } catch (Error& error) {
-    // An Error that came through an event belongs to the event, and other threads may be reading
-    // it: a copy gets the context. A class derived from Error would be cut by copying; it stays as
-    // it is.
+    // An Error from an event belongs to the event, and other threads may be reading it: a copy gets
+    // the context. A copy would slice a class derived from Error, so that such an object is
+    // rethrown as it is.
     if (typeid(error) != typeid(Error)) {
       if (!error.is_shared()) add(error);
       throw;
@@ -14614,7 +14719,7 @@ OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
   if (!sink) return;
   try {
     sink->Describe(work.tell(work, def(), InputTypes(), OutputTypes()));
-  } catch (...) {  // of the schema's cost; the run itself was right
+  } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
@@ -14647,7 +14752,7 @@ inline bool IsCancelled(const EventState& state) {
 }  // namespace detail
 
 OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
-  EventState* state = event().state().get();  // it holds the callback
+  EventState* state = event().state().get();  // a raw pointer, because the state owns the callback
   TouchedStorages(state->retained);
   event().SetCallback([state] {
     if (!detail::IsCancelled(*state)) state->retained.clear();
@@ -14658,7 +14763,7 @@ OPKIT_INLINE void OperatorBase::FinishWork() noexcept {
   if (event_ && !event_disabled_) {
     try {
       if (event_->Query() == EventStatus::kScheduled) event_->Finish();
-    } catch (...) {  // the failure is told by the event
+    } catch (...) {  // the event carries the failure
     }
     drain |= detail::IsCancelled(*event_->state());
   }
@@ -14816,8 +14921,7 @@ OPKIT_INLINE void OperatorBase::MakeEvent() {
   event_.emplace(device_);
 }
 #ifndef OPKIT_DEFINITIONS
-// In the compiled runtime; here, because a program with operators links this file whatever else it
-// leaves out.
+// Only in the compiled runtime. It is in this file because every program with operators links it.
 namespace {
 [[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 }
@@ -15627,26 +15731,27 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
 // ---- opkit/op/abi/program_host.hpp
-// The host whose functions the operators of this image call, and whether that is another program.
-// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+// The host whose functions this image's operators call, and whether the host is another program.
+// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The host functions that operators of this image call: the program's own table, or in a library
-// the table it was loaded with. Null before the first function operator is registered or loaded.
+// The host functions that this image's operators call: the program's own table, or in a library the
+// table that the program passed when it loaded the library. Null before the first function operator
+// is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
-// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
-// it.
+// This program's own table; set by the first call of ProgramHost(). Relaxed: the pointer is only
+// compared.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
   return host && host == g_program_host.load(std::memory_order_relaxed);
 }
-// Whether this image is a library that another program has loaded.
+// True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail
@@ -15655,14 +15760,14 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 #endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
 // ---- opkit/op/impl/create_operator.ipp
-// CreateOperator's definitions: the order of kernels, and making an operator by one of them.
+// CreateOperator's definitions: the order of kernels, and the creation of an operator by a kernel.
 #ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The names between the commas of a text.
+// Returns the names between the commas of a text; "DEFAULT" becomes "reference".
 inline BackendPreference SplitBackends(std::string_view text) {
   BackendPreference names;
   while (!text.empty()) {
@@ -15682,8 +15787,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
     const char* const text = std::getenv("OPKIT_BACKENDS");
     BackendPreference names = SplitBackends(text ? text : "");
     if (names.empty() || !IsLoadedLibrary()) return names;
-    // The program may call the library's plain kernels "my_ops", and those of its backend "fast"
-    // "my_ops.fast".
+    // In the program the library's plain kernels may have the backend name "my_ops", and those of
+    // its backend "fast" the name "my_ops.fast".
     for (size_t i = names.size(); i > 0; --i)
       if (const size_t dot = names[i - 1].rfind('.'); dot != std::string::npos)
         names.push_back(names[i - 1].substr(dot + 1));
@@ -15729,8 +15834,9 @@ OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_engine()) asked.pop_back();  // the plain one's place is its rank
-  // By its place among those that were asked for, the others behind them, by rank if that counts.
+  if (by_rank && !def.requires_engine()) asked.pop_back();  // its rank places the plain kernel
+  // Orders by the position among the requested backends; all others come behind, by rank if
+  // `by_rank`.
   auto place = [&](const Kernel* kernel) {
     int64_t at = 0;
     for (const std::string& name : asked) {
@@ -15825,7 +15931,7 @@ OPKIT_INLINE void RethrowFromConstructor(const Kernel& kernel, const OperatorDef
       StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
 }
 
-// The check of ArgumentCheck.
+// Refuses an undeclared argument; the function behind ArgumentCheck.
 inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::string_view name) {
   if (schema.name() != type || schema.TakesArgument(name)) return;
   Throw(ErrorCode::kInvalidArgument, "operator ", type, " reads the argument '", name,
@@ -15918,7 +16024,7 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
 }
 
-// The operator of the kernel that was chosen for the node, or of the first that takes it.
+// Makes the operator of the given kernel, or of the first kernel that accepts the node.
 OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
                                                                 const OperatorDef& def,
                                                                 Workspace* ws,
@@ -15981,54 +16087,57 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
 #endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
 // ---- opkit/op/call/direct_call.hpp
-// DirectCall: a typed operator's function called on the caller's tensors, without a workspace and
-// without an operator. Inference, checks, errors and profile are those of a run of the operator.
+// DirectCall: calls a typed operator's function on the caller's tensors, without a workspace and an
+// operator. Inference, checks, errors and profile are the same as in a run of the operator.
 #ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #define OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A typed kernel for CPUContext that is called directly for one node.
 class DirectCall {
  public:
-  // Errors: as TypedCall, with the node and the kernel as context.
+  // Throws the errors of TypedCall, with the node and the kernel as context.
   DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // As ResolvedCall::run: the work is done when it is issued.
+  // Like ResolvedCall::run; the work is done at return.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
  private:
   struct Finish;
   void Call(std::span<const Tensor> inputs, std::span<Tensor> outputs);
-  // The input as the function takes it: on this device, in the standard layout, dense.
+  // Returns the input in the form that the function accepts: on this device, in the standard
+  // layout, dense.
   const Tensor* Unusual(size_t i, const Tensor& input);
-  // The tensor for output o: the caller's where it fits and no input is overwritten by it, else one
-  // of made_.
+  // Returns the tensor for output o: the caller's tensor if it fits and writing to it overwrites no
+  // input; otherwise a tensor in made_.
   const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
                        const Shape& shape, DType dtype);
-  // Whether writing to the output would overwrite an input of the caller's that the schema does not
-  // pair with it, or that the function reads by a copy, or another output.
+  // True if writing to the output would overwrite an earlier output or an input. Exception: an
+  // input that the schema pairs with the output and that the function reads in place, not as a
+  // copy.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
   OPKIT_COLD void DescribeSpan() const noexcept;
 
   OperatorIdentity identity_;
   TypedCall call_;
-  Device device_;  // whose memory it reaches
+  Device device_;  // the device whose memory the call reads
   std::vector<uint64_t> inplace_masks_;
   uint64_t mutated_inputs_;
   InferenceCache inference_;
-  SpanNames span_names_;  // once they were asked for
-  // The tensors of the call in progress.
-  std::vector<const Tensor*> inputs_;   // null where the node leaves one out
+  SpanNames span_names_;  // valid after the first recorded call
+  // The tensors of the current call.
+  std::vector<const Tensor*> inputs_;   // null for an input that is left out
   std::vector<Tensor> copies_;          // of inputs that are not dense
-  std::vector<Tensor> made_;            // where the caller's does not fit
-  std::vector<const Tensor*> outputs_;  // the caller's, or into made_
+  std::vector<Tensor> made_;            // new tensors for outputs that do not fit
+  std::vector<const Tensor*> outputs_;  // the caller's tensors, or tensors of made_
 };
 
-// The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it
-// has another. Errors: kNotFound where there is none, kUnsupported where its backend is absent;
-// those of the constructor.
+// Makes the call of a node whose only kernel on the device is a typed kernel for CPUContext;
+// returns an empty call if there is another kernel. Throws kNotFound if there is no kernel;
+// kUnsupported if its backend is unavailable; the constructor's errors.
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
@@ -16037,8 +16146,8 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
 // ---- opkit/op/random.hpp
-// Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
-// seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
+// Random numbers for operators: a small generator, seeded by the host. Its numbers depend only on
+// the seed, the operator and the number of its runs: not on threads, nor on other operators.
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
@@ -16053,16 +16162,17 @@ constexpr uint64_t MixBits(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// The program's seed, set by SetSeed.
 struct RandomSeed {
   std::atomic<uint64_t> seed{0};
-  std::atomic<uint64_t> epoch{1};  // how often it was set
-  std::atomic<uint64_t> calls{0};  // of Invoke that have drawn since
+  std::atomic<uint64_t> epoch{1};  // number of SetSeed calls, plus 1
+  std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
 inline constinit thread_local bool t_in_invoke = false;
 
-// While it lives, operators of this thread are made for one call, by Invoke: the runs of different
-// calls are told apart by their order in the program.
+// Marks that this thread makes operators for one call of Invoke. The runs of different calls then
+// differ by the order of the calls in the program.
 class InvokeScope {
  public:
   InvokeScope() = default;
@@ -16074,16 +16184,16 @@ class InvokeScope {
   const bool outer_ = std::exchange(t_in_invoke, true);
 };
 
-// The seed of each run of an operator: it depends on SetSeed, the operator's key, and how often it
-// has run since.
+// The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
+// runs since SetSeed.
 class RunSeeds {
  public:
   void SetKey(std::string_view text) {
     key_ = 0;
     for (const char c : text) key_ = MixBits(key_ ^ static_cast<unsigned char>(c));
   }
-  // Relaxed: SetSeed is not called while an operator runs, and the order of calls of Invoke on
-  // different threads is nobody's.
+  // Relaxed: SetSeed must not be called while an operator runs, and calls of Invoke on different
+  // threads have no defined order.
   uint64_t Next() {
     const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
     if (epoch != epoch_) [[unlikely]] {
@@ -16101,17 +16211,18 @@ class RunSeeds {
 
 }  // namespace detail
 
-// Operators draw the same numbers again from their next run on: those that stay by their names and
-// runs, those of Invoke by the order of the calls. Not while an operator runs.
+// Restarts the random numbers of all operators from their next run on. An operator's numbers then
+// depend on its name and run; in Invoke, on the order of the calls. Must not be called while an
+// operator runs.
 inline void SetSeed(uint64_t seed) {
-  // Relaxed: operators that run later see it by whatever orders them after this call.
+  // Relaxed: the synchronisation that orders later runs after this call makes it visible to them.
   detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
   detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
   detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
 }
 
 // xoshiro256** (Blackman, Vigna 2018), a uniform random bit generator. Different (seed, stream)
-// are different sequences. Costs about 1 ns a number.
+// pairs give different sequences. Costs about 1 ns a number.
 class RandomGenerator {
  public:
   using result_type = uint64_t;
@@ -16134,9 +16245,9 @@ class RandomGenerator {
     state_[3] = Rotate(state_[3], 45);
     return result;
   }
-  // In [0, 1).
+  // Returns a number in [0, 1).
   constexpr double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
-  // Mean 0, variance 1 (Marsaglia's polar method).
+  // Returns a number with mean 0 and variance 1 (Marsaglia's polar method).
   double normal() {
     for (;;) {
       const double x = 2 * uniform() - 1, y = 2 * uniform() - 1;
@@ -16161,6 +16272,7 @@ class RandomGenerator {
 
 namespace opkit::inline OPKIT_ABI {
 
+// Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
   ~Release() { self.in_call_.End(); }
@@ -16179,8 +16291,9 @@ OPKIT_INLINE std::vector<int> PresentInputs(std::span<const Tensor> inputs) {
   return present;
 }
 
-// The schema's name of value i, where the node has none of that name yet and it cannot be one of
-// those that the others get.
+// Returns the schema's name of value i, or a generated name such as "input 0". It generates a name
+// if the schema gives none, or if the node already has a value of that name. A name with a space
+// could equal a generated name and is not used either.
 inline std::string NameOfValue(const OperatorDef& def, const std::vector<ValueSchema>& declared,
                                const char* kind, size_t i) {
   if (i < declared.size()) {
@@ -16271,13 +16384,14 @@ OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
+// A call of InvokeAsync, shared by its handle and by the pool's thread.
 struct PendingOutputs::State : RefCounted {
   State(ResolvedOperator resolved, std::vector<Tensor> tensors)
       : op(std::move(resolved)), inputs(std::move(tensors)) {}
 
   void Run() noexcept {
     std::exception_ptr failure;
-    {  // nothing of the call outlives it on this thread but the outputs
+    {  // destroys everything of the call but the outputs, before its event completes
       const detail::InvokeScope scope;
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
@@ -16357,8 +16471,8 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
 // ---- opkit/op/call/bound_operator.hpp
-// BoundOperator: an operator in a workspace of its own, to whose inputs and outputs the caller
-// binds memory before each run. A library runs its class operators so for its host
+// BoundOperator: an operator in its own workspace. The caller binds memory to its inputs and
+// outputs before each run. A library runs its class operators this way for its host
 // (plugin/export/export_operators.hpp).
 #ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
@@ -16366,24 +16480,24 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Functions and no virtual ones: g++ compiles every override that a program might reach by a
-// virtual call.
+// An operator, its workspace, and the functions that use them. Function pointers instead of virtual
+// functions: g++ compiles every override that a program might reach by a virtual call.
 struct BoundOperator {
-  IntrusivePtr<RefCounted>
-      bound;  // the workspace and the operator, first argument of the functions
-  // The place of an input's or output's tensor; null where the node leaves it out. An output that
-  // has an input's name shares that input's place.
+  IntrusivePtr<RefCounted> bound;  // workspace and operator; first argument of the functions
+  // Returns the tensor object of an input or output, to be set before a run; null if the node
+  // leaves it out. An output with the name of an input shares the input's tensor object.
   Tensor* (*input)(RefCounted& bound, size_t i) = nullptr;
   Tensor* (*output)(RefCounted& bound, size_t o) = nullptr;
-  // The output that the run has made; null where it is no tensor.
+  // Returns the output of the run; null if it is no tensor.
   const Tensor* (*result)(RefCounted& bound, size_t o) = nullptr;
-  // `issue`: returns when the work is issued. Errors: as OperatorBase::Run and SetScratch.
+  // Runs the operator; with `issue` returns once the work is issued. Throws the errors of
+  // OperatorBase::Run and SetScratch.
   void (*run)(RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) = nullptr;
 };
 
-// Makes the operator of a kernel, in a configuration that it proposed or none. Errors: as
-// CreateOperator. A library whose only operators are typed ones on the CPU does not need it:
-// whatever registers another kernel fills it (UseOperatorCalls).
+// Makes the operator of a kernel, in a configuration that the kernel proposed or in none. Throws
+// the errors of CreateOperator. A library with only typed CPU operators does not need it: the
+// registration of any other kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
@@ -16401,6 +16515,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The workspace and the operator behind a BoundOperator.
 struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
   OperatorPlace(const Kernel& kernel, const OperatorDef& def, const KernelConfig* config)
       : here(def.device()) {
@@ -16410,7 +16525,7 @@ struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
     }
     const CPUStreamScope in_stream(here);
     op = CreateOperator(def, &workspace, {.kernel = &kernel, .config = config});
-    // The caller's event tells when work on native streams has run.
+    // The caller's event completes with the work on native streams.
     if (FindNativeStreams(def.device().type)) op->DisableEvent();
     for (const std::string& name : def.outputs())
       outputs.push_back(name.empty() ? nullptr : workspace.FindBlob(name));
@@ -16418,10 +16533,10 @@ struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
   static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
   static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
 
-  CPUStream here;  // the operator's turn in a stream of the caller's
+  CPUStream here;  // runs work at once: this thread already has its turn in a stream
   Workspace workspace;
   std::unique_ptr<OperatorBase> op;
-  std::vector<Blob*> inputs, outputs;  // null where the node leaves one out
+  std::vector<Blob*> inputs, outputs;  // null for a value that is left out
 };
 
 OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const OperatorDef& def,
@@ -16458,8 +16573,8 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Leaves the workspace's tensors without memory, and unspecified until the next call
-// sets them.
+// Releases the memory of the workspace's tensors at the end of a call; the next call sets them
+// again.
 struct OperatorCall::Release {
   OperatorCall& self;
   ~Release() {
@@ -16502,7 +16617,7 @@ OPKIT_INLINE void OperatorCall::Run(std::span<const Tensor> inputs, std::span<Te
   }
   for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
   if (issue) {
-    op_->DisableEvent();  // one run follows another unfinished
+    op_->DisableEvent();  // the next run may be issued before this one has finished
     op_->RunAsync();
   } else {
     op_->Run();
@@ -16571,7 +16686,7 @@ OPKIT_INLINE void OperatorCall::Select() {
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_.InferOutputs(def_, infos);
   Place place = MakePlace();
-  // Work that goes on in a stream has not made what would have to be converted.
+  // On a stream, the output does not exist yet when it would have to be converted.
   const bool converts = def_.device().type == DeviceType::kCPU;
   bool is_standard = true;
   auto op = g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
@@ -16599,30 +16714,31 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
 // ---- opkit/op/kernel_candidates.hpp
-// KernelCandidates: the kernels of a node in the order of preference with the configurations that
-// they propose, and why others propose none. Selection picks one, memory is planned with it, and
-// CreateOperator makes it.
+// KernelCandidates: lists the kernels of a node in the order of preference, with the configurations
+// that they propose or the reason why they propose none. Selection picks a candidate, memory is
+// planned with it, and CreateOperator makes its operator.
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// A configuration that a kernel proposes for a node, or why it has none.
+// A configuration that a kernel proposes for a node, or the reason why the kernel has none.
 struct KernelCandidate {
-  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
+  const Kernel* kernel = nullptr;  // null: a preferred backend without a kernel in the program
   KernelConfig config;
-  std::string dropped;  // why it cannot be chosen; empty: it can be
-  std::string backend;  // whose it is
-  int number = 0;       // of the configuration among those that the kernel proposes
+  std::string dropped;  // why it cannot be chosen; empty if it can be
+  std::string backend;  // the kernel's backend
+  int number = 0;       // index of the configuration in the kernel's proposals
 };
 
-// The candidates for a node, best first: the kernels of the backends that the node, the operator's
-// or the program's preference ask for, then the others by the rank of their backends, each with
-// every configuration that it proposes. A kernel without any is listed once, with the reason, and
-// so is a preferred backend that is not there. Configurations of layouts that nothing converts to
-// are dropped (core/layout_registry.hpp). Its constructor may still refuse the node, by
-// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
-// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
+// Returns the candidates for a node, best first: the kernels of the backends that the node, or a
+// preference of the operator or program, requests; then the others by the rank of their backends;
+// each with every configuration that it proposes. A kernel without a configuration is listed once,
+// with the reason, and so is a preferred backend without kernels. Drops configurations with layouts
+// that no conversion supports (core/layout_registry.hpp). A constructor may still refuse the node
+// by UnsupportedOperatorFeature; take the next candidate then. Throws kNotFound like
+// CreateOperator; the errors of a proposer; kInvalidArgument for a configuration that does not fit
+// the node.
 //
 //   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
 //     if (candidate.dropped.empty())
@@ -16633,30 +16749,32 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
 
 namespace detail {
 // Lets CreateOperator, Invoke and ResolvedOperator select among kernels that propose configurations
-// or have a rank. What registers such a kernel, or a rank, calls it.
+// or have a rank. Every registration of such a kernel, or of a rank, calls it.
 OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
-// Why the kernel cannot run the node on what the workspace holds: it takes no tensor in the
-// standard layout, and nothing converts. Empty: it can, or that is not known yet.
+// Returns why the kernel cannot run the node with the workspace's tensors: all its configurations
+// have other layouts than the standard one, and nothing converts. Empty if it can, or if this is
+// not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
-// Why a layout of the configuration cannot be converted to; empty where all can.
+// Returns why no conversion supports a layout of the configuration; empty if all are supported.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
 }  // namespace detail
 
+// The options of CreateSelected.
 struct SelectOptions {
   int net_position = -1;
-  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
-  // the configuration that it proposed for them.
+  // True if the operator must also accept other shapes: the kernel is selected for the given types,
+  // but made without the configuration that it proposed for them.
   bool any_shapes = false;
-  // The caller converts inputs and outputs to the layouts of the configuration. Otherwise those of
-  // other layouts than the standard one are passed over.
+  // True if the caller converts inputs and outputs to the layouts of the configuration. If false,
+  // skips configurations with other layouts than the standard one.
   bool converts = false;
 };
 
-// The operator of the first candidate that takes the node, which is stored in `chosen` where that
-// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
-// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
-// none takes it.
+// Makes the operator of the first candidate that accepts the node. Stores the candidate in
+// `chosen`, and in `passed_over` the better candidates with the reasons against them, a line each;
+// both may be null. Throws the errors of KernelCandidates and CreateOperator; kUnsupported with
+// each candidate's reason if none accepts the node.
 OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs, const SelectOptions& options = {},
@@ -16667,14 +16785,14 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
 #endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
 // ---- opkit/op/impl/registration.ipp
-// The definitions of the functions that registration macros call.
+// The definitions of the functions that the registration macros call.
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A kernel without what it proposes.
+// Makes a kernel without a proposer.
 inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
                           RegistrationPriority priority, const char* file, int line,
                           OperatorCreator create) {
@@ -16733,7 +16851,7 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
 // ---- opkit/op/typed/impl/typed_kernel.ipp
-// The definitions of opkit/op/typed/typed_kernel.hpp.
+// The definition of ThrowNoElement.
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
@@ -16757,7 +16875,7 @@ OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The node's attribute, or the default. Error: kNotFound.
+// Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
                                       const std::string& name) {
   if (const Attribute* given = def.args().Find(name)) return *given;
@@ -16795,7 +16913,7 @@ OPKIT_INLINE TypedCall::TypedCall(const TypedKernel& kernel, const OpSchema& sch
       } catch (const Error& error) {
         if (!row.by_element || error.code() != ErrorCode::kOutOfRange)
           Throw(error.code(), "argument '", name, "': ", error.message());
-        // It matters only to a run with this element type.
+        // The error matters only to a run with this element type.
         state.refused = StrCat("argument '", name, "' is ", error.message());
       }
     }
@@ -16878,7 +16996,8 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "x: float32, y?: T -> z: T, alpha: float": equal for functions that make equal schemas.
+// Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
+// make equal schemas.
 OPKIT_COLD inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   std::string inputs, rest;
   for (const TypedParameter& row : rows) {
@@ -16922,7 +17041,7 @@ OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
   schema.NumInputs(required_inputs, inputs).NumOutputs(outputs);
 }
 
-// One shape for all of these inputs and outputs, from what is known of any of them.
+// Merges all known shapes of these inputs and outputs and sets the result for all of them.
 inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
                            const std::vector<int>& inputs, const std::vector<int>& outputs) {
   const auto name = [&](int i) {
@@ -16983,7 +17102,7 @@ OPKIT_COLD OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const Typ
     kernel.typed = &typed;
     kernel.make_typed = make;
     OpRegistry::Global().AddKernel(std::move(kernel));
-  } catch (...) {  // no memory: a missing kernel is seen at the first lookup
+  } catch (...) {  // out of memory: the first lookup reports a missing kernel
   }
 }
 OPKIT_INLINE void TypedSchema::AddProblem(std::string_view what) {
@@ -17035,10 +17154,9 @@ struct GradientNames::Table : detail::RefCounted {
   struct Row {
     const std::string* value = nullptr;     // the value that this name is a gradient of
     const std::string* gradient = nullptr;  // the gradient of this value
-    int next =
-        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
+    int next = 0;  // next suffix to try for a taken name, so that many uses stay cheap; 0: free
   };
-  std::map<std::string, Row> rows;  // whose names the rows point to
+  std::map<std::string, Row> rows;  // the rows point to these names
 };
 OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
 OPKIT_INLINE GradientNames::~GradientNames() = default;
@@ -17088,7 +17206,7 @@ OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
         " must override GetGradientDefs() or Get()");
 }
 OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
-  return {GetGradientDefs(), g_input_};  // in this order
+  return {GetGradientDefs(), g_input_};  // in this order: GetGradientDefs fills g_input_
 }
 
 OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
@@ -17097,7 +17215,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
   const auto here = def_.inputs().begin() + i;
   const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
   if (!repeated) name = Names().Of(*here);
-  // In place, the value's gradient may be the very one that comes in.
+  // For an operator in place, the value's gradient may be the output gradient itself.
   if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
     name = Names().Fresh(*here);
   return name;
@@ -17150,18 +17268,19 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
 // ---- opkit/op/gradient/gradient_hook.hpp
-// What code that does without the registry of gradients, where nothing registers one, asks of it.
+// Hooks into the registry of gradients, for code that must also link without it: they stay empty if
+// a program registers no gradient.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a gradient is registered for an operator, also one of the kinds that say that there is
-// none. The registration of a gradient fills it.
+// True if a gradient is registered for an operator, including the kinds that declare that there is
+// none. RegisterGradient fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/graph.hpp"};
-// Frees a library's registry of gradients, where the library ends. The registry fills it.
+// Frees a library's registry of gradients when the library is unloaded. The registry fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
@@ -17245,7 +17364,7 @@ inline void CheckOutputGradients(const OperatorDef& def,
     if (std::string why = schema->Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
 }
-// The gradient of a node that runs the one graph that it carries.
+// Makes the gradient of a node that runs its only graph; returns false for any other node.
 inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
                                 const std::vector<GradientValue>& g_output, GradientNames& names,
                                 GradientOpsMeta& meta) {
@@ -17266,7 +17385,7 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
   const std::string& op = def.type();
   GradientRegistration* registration = GradientRegistry::Global().Find(op);
   if (!registration) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // an unknown operator says so
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // throws for an unknown operator
     if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
       return meta;
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
@@ -17514,14 +17633,15 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
 
 // ---- opkit/graph/impl/carried_graph.ipp
-// The comparison of graphs and nodes to the bit, and the graph inside a carried subgraph.
+// Definitions: bitwise comparison of graphs and nodes, and access to the graph in a subgraph.
 #ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
+// True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
+// itself.
 inline bool SameBits(const Attribute& a, const Attribute& b) {
   if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
   if (a.type() != b.type() || a.size() != b.size()) return false;
@@ -17587,8 +17707,8 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 #endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
 // ---- opkit/graph/impl/graph_view.ipp
-// GraphView's definitions: numbering the values, the edges between nodes, and a topological order
-// of them.
+// GraphView's definitions: numbers the values, finds the edges between nodes and sorts the nodes
+// topologically.
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
@@ -17613,7 +17733,7 @@ OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
         ToString(graph.node(cycle.front())));
 }
 
-// Collects the edges of a view whose values, consumers and rewrites are known.
+// Collects the edges of a view. The view's values, consumers and rewrites must be complete.
 class EdgeCollector {
  public:
   explicit EdgeCollector(const GraphView& view) : view_(view) {}
@@ -17658,8 +17778,8 @@ class EdgeCollector {
     if (named[0] == node) ThrowCycle(view_.graph(), {node});
     Add(named[0], node);
   }
-  // Every access to a rewritten value waits for the last writer before it, and every writer for the
-  // readers since then.
+  // Every read or write of a rewritten value waits for the last writer before it. A writer also
+  // waits for the readers since that writer.
   void AddRewrite(const GraphView::Rewrite& rewrite) {
     const int value = rewrite.value, made = view_.producer(value);
     if (view_.IsConstant(value))
@@ -17686,8 +17806,8 @@ class EdgeCollector {
   std::vector<std::vector<int>> named_;  // the nodes of each name
 };
 
-// A cycle among the nodes that still wait, in the order they would have to run. Every such node has
-// a predecessor that still waits, so a walk backwards meets itself.
+// Returns a cycle among the nodes that still wait, each behind the node that it waits for. Every
+// such node has a predecessor that still waits, so a walk backwards must visit a node again.
 OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
   std::vector<int> before(waits.size(), -1), path;
   std::vector<char> met(waits.size(), 0);
@@ -17702,7 +17822,7 @@ OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::v
   return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
 }
 
-// Kahn's algorithm, always taking the ready node that was added first.
+// Sorts by Kahn's algorithm; always takes the ready node that was added first.
 inline std::vector<int> SortNodes(const GraphView& view) {
   std::vector<int> order;
   if (std::all_of(view.edges().begin(), view.edges().end(),
@@ -17792,13 +17912,13 @@ OPKIT_INLINE void GraphView::AddNode(int node) {
     if (name.empty()) continue;
     if (graph_->Producer(name) == node)
       producers_[detail::Index(values_.back())] = node;
-    else if (!detail::Reads(def, name))  // ReplaceUses renamed the input of a rewriting node
+    else if (!detail::Reads(def, name))  // ReplaceUses has renamed the input of a rewriting node
       add_rewrite(name);
   }
   detail::ForEachRewritten(def, add_rewrite);
 }
 
-// A counting sort of (value, node) pairs by value.
+// Sorts (value, node) pairs by value with a counting sort.
 OPKIT_INLINE void GraphView::IndexConsumers() {
   const auto for_each_use = [&](auto&& f) {
     for (int node = 0; node < num_nodes(); ++node) {
@@ -17837,22 +17957,23 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
 // ---- opkit/graph/passes/pass_rules.hpp
-// The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
-// constants and nodes that passes return. Only definitions include this header.
+// The rules by which a pass may drop, run or merge a node, and WithContents, which makes the graph
+// that a pass returns. Only files with definitions include this header.
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// True if the node writes to one of its inputs.
 inline bool RewritesInputs(const OperatorDef& def) {
   bool found = false;
   ForEachRewritten(def, [&](const std::string&) { found = true; });
   return found;
 }
 
-// Whether more than the node's outputs tells how often and when it ran: the operator is stateful or
-// not known, the node has no outputs, or such a node stands inside a subgraph.
+// True if a run of the node changes more than its outputs: its operator is stateful or unknown, it
+// has no outputs, or a subgraph of it contains such a node or one that rewrites a subgraph's input.
 inline bool HasEffect(const OperatorDef& def) {
   const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema || schema->is_stateful()) return true;
@@ -17872,8 +17993,8 @@ inline bool HasEffect(const OperatorDef& def) {
   return false;
 }
 
-// Whether the node gives the same whenever it runs, so that it may run again, or not at all where
-// an equal one has run. A rewritten value differs before and after.
+// True if every run of the node gives the same outputs. The node may then run again, or be replaced
+// by an equal node. A node that uses a rewritten value is not repeatable.
 inline bool IsRepeatable(const GraphView& view, int node) {
   const OperatorDef& def = view.graph().node(node);
   if (HasEffect(def) || RewritesInputs(def)) return false;
@@ -17883,7 +18004,7 @@ inline bool IsRepeatable(const GraphView& view, int node) {
   return true;
 }
 
-// The node names that control inputs mention.
+// Returns the names of all control inputs.
 inline NameIndex ControlNames(const Graph& graph) {
   NameIndex names;
   for (const OperatorDef& def : graph.nodes())
@@ -17891,12 +18012,12 @@ inline NameIndex ControlNames(const Graph& graph) {
   return names;
 }
 
-// Whether some node waits for this one by name.
+// True if the node is a control input of another node.
 inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) {
   return !def.name().empty() && control_names.Find(def.name()) >= 0;
 }
 
-// The graph's inputs and outputs around other constants and nodes.
+// Returns a graph with the inputs and outputs of `graph` but other constants and nodes.
 inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constants,
                           std::vector<OperatorDef> nodes) {
   Graph out;
@@ -17915,21 +18036,23 @@ inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constan
 #endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
 // ---- opkit/graph/passes/evaluate_node.hpp
-// EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding puts the
-// results into the graph; inference reads shapes from them. Only definitions include this header.
+// EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding adds the
+// results to the graph; inference reads shapes from them. Only files with definitions include this
+// header.
 #ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 #define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Running the node an extra time, on this thread, is unobservable.
+// True if an additional run of the node on this thread has no observable effect.
 inline bool MayEvaluate(const OperatorDef& def) {
   return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
 }
 
-// Runs the kernel that a plan would select. An element of `inputs` is null, and one of the result
-// uninitialized, where the node leaves it out. Errors: as CreateSelected and Run.
+// Runs the kernel that a plan would select and returns the outputs. An input that the node leaves
+// out is null, and an output that it leaves out is uninitialized. Throws the errors of
+// CreateSelected and OperatorBase::Run.
 inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
                                         const std::vector<const Tensor*>& inputs) {
   Workspace ws;
@@ -17952,8 +18075,8 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
 #endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
 // ---- opkit/graph/impl/graph_inference.ipp
-// InferGraph's definition: rounds of the schemas' own inference over all nodes, until nothing more
-// is learned, and the union of symbols.
+// InferGraph's definition: calls the schemas' inference for all nodes until a round changes nothing
+// (at most 16 rounds); and the union-find of symbols.
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
@@ -17981,10 +18104,11 @@ OPKIT_INLINE const TensorInfo& GraphTypes::at(std::string_view name) const {
 
 namespace detail {
 
-// A union-find of symbols: which are equal, and to which number.
+// A union-find of symbols: the sets of equal symbols, and the number that each set equals.
 class SymbolTable {
  public:
-  // The number, or else the symbol that represents all symbols equal to it, or unknown.
+  // Returns the extent's number if that is known, else the symbol that represents all symbols equal
+  // to it. An unknown extent stays unknown.
   Dim Resolve(Dim dim) const {
     while (dim.is_symbol()) {
       const int number = names_.Find(dim.symbol());
@@ -17999,8 +18123,8 @@ class SymbolTable {
     for (const Dim& dim : shape.dims()) dims.push_back(Resolve(dim));
     return SymbolicShape(std::move(dims));
   }
-  // Makes both extents equal and returns the more precise one. Sets `why` where they contradict
-  // each other; `where` is named when a later extent contradicts this binding.
+  // Makes both extents equal and returns the more precise extent. Sets `why` if they contradict
+  // each other. A later contradiction to this binding names `where` in its message.
   Dim Unify(Dim a, Dim b, const std::string& where, std::string& why) {
     const Dim first = a, second = b;
     a = Resolve(std::move(a));
@@ -18019,17 +18143,18 @@ class SymbolTable {
   }
 
  private:
-  // The symbol, and where it was bound to its number; "" for a plain number.
+  // Returns the symbol and the source of its binding; "" for a plain number.
   std::string Origin(const Dim& dim) const {
     if (!dim.is_symbol()) return "";
     return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
   }
 
   NameIndex names_;
-  std::vector<Dim> bound_;          // extent that each symbol equals
+  std::vector<Dim> bound_;          // by symbol: the extent that it equals
   std::vector<std::string> where_;  // source of each binding, for messages
 };
 
+// The state of one InferGraph: the types found so far and the symbols.
 class GraphInference {
  public:
   GraphInference(const GraphView& view, UnknownOperators unknown)
@@ -18041,7 +18166,7 @@ class GraphInference {
     types_[value].device = info.device;
   }
   GraphTypes Run() && {
-    constexpr int kMaxRounds = 16;  // each carries knowledge of inputs one node further back
+    constexpr int kMaxRounds = 16;  // a round carries facts about inputs back by one more node
     for (int round = 0; round < kMaxRounds; ++round) {
       changed_ = false;
       for (int node : view_.order()) Infer(node);
@@ -18069,8 +18194,8 @@ class GraphInference {
     const std::string where = "node " + ToString(def);
     bool inputs_known = true;
     for (int value : ins) inputs_known &= value < 0 || IsKnown(types_[value]);
-    // First from the inputs alone, so that Merge compares the outputs' symbols with those already
-    // known; then with the known outputs, for operators that learn their inputs from them.
+    // First infer from the inputs alone, so that Merge compares the outputs' symbols with those
+    // already known. Then infer with the known outputs, for operators that infer inputs from them.
     Apply(schema, node, ins, outs, {}, where);
     if (!inputs_known) Apply(schema, node, ins, outs, Resolved(outs), where);
     CheckSizes(outs, where);
@@ -18079,8 +18204,8 @@ class GraphInference {
       if (outs[o] >= 0) types_[outs[o]].device = devices[o];
     if (!is_hosts) Evaluate(node, def, ins, outs, where);
   }
-  // Throws where the bytes of an output overflow an int64; the nodes that read it, kernels and the
-  // planner then need no check.
+  // Throws kOutOfRange if the bytes of an output overflow an int64. The nodes that read it, kernels
+  // and the memory planner then need no check.
   void CheckSizes(std::span<const int> outs, const std::string& where) const {
     for (const int value : outs) {
       if (value < 0 || !types_[value].shape.is_known()) continue;
@@ -18094,7 +18219,7 @@ class GraphInference {
   // Runs the node, once, if the data of all its inputs is known.
   void Evaluate(int node, const OperatorDef& def, std::span<const int> ins,
                 std::span<const int> outs, const std::string& where) {
-    constexpr int64_t kMaxElements = 1024;  // shapes, axes and the like
+    constexpr int64_t kMaxElements = 1024;  // enough for shapes and axes
     char& evaluated = evaluated_[Index(node)];
     if (evaluated || ins.empty()) return;
     std::vector<const Tensor*> inputs;
@@ -18113,7 +18238,7 @@ class GraphInference {
     std::vector<Tensor> results(outs.size());
     try {
       results = EvaluateNode(def, inputs);
-    } catch (...) {  // the node fails again, and reports its error, where the graph runs
+    } catch (...) {  // the node fails again, and reports its error, when the graph runs
     }
     for (size_t o = 0; o < outs.size(); ++o)
       if (outs[o] >= 0 && results[o].initialized()) Learn(outs[o], results[o], where);
@@ -18220,6 +18345,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Writes the text of one picture.
 class DotWriter {
  public:
   DotWriter(const DotOptions& options, const std::vector<std::string>* backends)
@@ -18234,7 +18360,7 @@ class DotWriter {
     DrawGraph(graph, types, "", "  ");
     return out_ + "}\n";
   }
-  // Puts boxes around nodes of the graph; before Write.
+  // Makes Write draw a box around each group of nodes.
   void SetGroups(const std::vector<DotGroup>& groups) { groups_ = &groups; }
 
  private:
@@ -18270,13 +18396,13 @@ class DotWriter {
     return out;
   }
 
-  // `prefix` keeps the names of subgraphs' boxes apart.
+  // `prefix` makes the names of a subgraph's boxes unique; "" for the whole graph.
   OPKIT_COLD void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
                             const std::string& indent) {
     NameMap<std::string> makers;  // by value: the box that made or wrote it last
     const auto maker_of = [&](const std::string& value) {
       std::string& box = makers[value];
-      if (box.empty()) {  // a graph with errors can be drawn too
+      if (box.empty()) {  // nothing makes the value: the graph has an error
         box = StrCat(prefix, "m", missing_++);
         DrawNode(indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
       }
@@ -18302,7 +18428,7 @@ class DotWriter {
     for (int n = 0; n < graph.num_nodes(); ++n) {
       const OperatorDef& def = graph.node(n);
       const std::string box = StrCat(prefix, "n", n);
-      const auto is_line = [&](const std::string& input) {  // a line in the box instead of an edge
+      const auto is_line = [&](const std::string& input) {  // drawn as a line of the box, no edge
         return !options_.constants && graph.IsConstant(input) && !makers.Has(input);
       };
       std::string label = Label(def);
@@ -18529,13 +18655,14 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 #endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
 // ---- opkit/graph/impl/explanation.ipp
-// The text and the JSON of an explanation.
+// Writes the text and the JSON of an explanation.
 #ifndef OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 #define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Returns the device, the layouts and the estimated times of a candidate.
 inline std::string EstimateOf(const Explanation::Candidate& one) {
   std::string text;
   if (!one.device.empty()) text += " on " + one.device;
@@ -18546,6 +18673,7 @@ inline std::string EstimateOf(const Explanation::Candidate& one) {
   return text;
 }
 
+// Writes the members of a JSON object; the destructor closes the object.
 class JsonMembers {
  public:
   explicit JsonMembers(std::string& out) : out_(out) { out_ += '{'; }
@@ -19001,7 +19129,7 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
 // ---- opkit/graph/passes/impl/common_subexpressions.ipp
-// MergeCommonSubexpressions' definition: walks the nodes in the order they run, so that a node's
+// MergeCommonSubexpressions' definition: visits the nodes in the order of a run, so that a node's
 // inputs are merged before the node itself is compared.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
@@ -19009,6 +19137,7 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// One run of the pass: the constructor finds equal nodes and constants, Result builds the graph.
 class SubexpressionMerger {
  public:
   explicit SubexpressionMerger(const Graph& graph)
@@ -19050,10 +19179,11 @@ class SubexpressionMerger {
   }
 
  private:
-  // Nodes, or constants, in groups of one key; only members of a group can be the same.
+  // Nodes or constants, grouped by a key. Only members of one group can be equal.
   class Candidates {
    public:
-    // The member of the group for which same(member) holds; where there is none, adds `number`.
+    // Returns the member of the group for which same(member) is true. If there is none, adds
+    // `number` and returns it.
     template <class F>
     int FindOrAdd(const std::string& key, int number, F&& same) {
       const size_t group = Index(keys_.Add(key));
@@ -19083,6 +19213,7 @@ class SubexpressionMerger {
       same_[Index(value)] = known.FindOrAdd(FirstBytes(*tensor), value, same);
     }
   }
+  // Returns the group key of a constant: its type and up to 256 bytes of its data.
   static std::string FirstBytes(const Tensor& tensor) {
     std::string out = tensor.Describe();
     const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
@@ -19108,8 +19239,9 @@ class SubexpressionMerger {
            std::equal(outs_a.begin(), outs_a.end(), outs_b.begin(), outs_b.end(), same_output) &&
            SameOperation(graph_.node(a), graph_.node(b));
   }
-  // Outputs of the graph keep their names: the node that stays takes the output names of the node
-  // that goes. If it has such a name itself, both nodes stay, and only the first one is read.
+  // Merges `node` into `first`. Outputs of the graph keep their names: `first` takes such names of
+  // `node`. If an output of `first` has such a name itself, both nodes stay, but other nodes read
+  // only `first`.
   void Merge(int first, int node) {
     const auto kept = view_.outputs(first), gone = view_.outputs(node);
     bool names_clash = false;
@@ -19127,9 +19259,9 @@ class SubexpressionMerger {
   const Graph& graph_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<char> removed_;
-  std::vector<int> same_;    // by value: the value that readers get instead
-  std::vector<int> called_;  // by value: the value whose name it gets
+  std::vector<char> removed_;  // by node
+  std::vector<int> same_;      // by value: the value that is read instead
+  std::vector<int> called_;    // by value: the value whose name it gets
 };
 
 }  // namespace detail
@@ -19143,7 +19275,7 @@ OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
 #endif  // OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 
 // ---- opkit/graph/passes/impl/constant_folding.ipp
-// FoldConstants' definition: walks the nodes in the order they run and keeps the data of every
+// FoldConstants' definition: visits the nodes in the order of a run and keeps the data of every
 // value that is known.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
@@ -19151,6 +19283,7 @@ OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// One run of the pass: the constructor evaluates nodes, Result builds the graph.
 class ConstantFolder {
  public:
   ConstantFolder(const Graph& graph, const FoldOptions& options)
@@ -19185,6 +19318,7 @@ class ConstantFolder {
   }
 
  private:
+  // True if the value is an output of the graph or a node that is not folded reads it.
   bool IsNeeded(int value) const {
     bool needed = view_.IsOutput(value);
     for (const int node : view_.consumers(value)) needed |= !folded_[Index(node)];
@@ -19201,10 +19335,11 @@ class ConstantFolder {
     try {
       return !IsTooLarge(def, node) && Run(def, node);
     } catch (...) {
-      return false;  // the node fails again, and reports its error, where the graph runs
+      return false;  // the node fails again, and reports its error, when the graph runs
     }
   }
-  // False also where the schema does not tell the size.
+  // True if the outputs exceed max_bytes. Counts 0 bytes for an output whose size the schema cannot
+  // infer.
   bool IsTooLarge(const OperatorDef& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
@@ -19236,8 +19371,8 @@ class ConstantFolder {
   const FoldOptions options_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<Tensor> known_;  // by value; uninitialized where the data is not known
-  std::vector<char> folded_;
+  std::vector<Tensor> known_;  // by value; uninitialized if the data is not known
+  std::vector<char> folded_;   // by node
 };
 
 }  // namespace detail
@@ -19251,13 +19386,15 @@ OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options)
 #endif  // OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 
 // ---- opkit/graph/passes/impl/dead_nodes.ipp
-// RemoveDeadNodes' definition: marks nodes backwards from outputs, effects and rewritten inputs.
+// RemoveDeadNodes' definition: marks nodes as live, backwards from outputs, nodes with an effect
+// and rewrites of inputs.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The set of nodes that RemoveDeadNodes keeps.
 class LiveNodes {
  public:
   explicit LiveNodes(const GraphView& view)
@@ -19266,7 +19403,7 @@ class LiveNodes {
       named_.emplace(graph_.node(node).name(), node);
       if (HasEffect(graph_.node(node))) Mark(node);
     }
-    for (const auto& rewrite : view.rewrites())  // an input's memory is the caller's
+    for (const auto& rewrite : view.rewrites())  // an input's memory belongs to the caller
       if (view.IsInput(rewrite.value)) Mark(rewrite.node);
     for (const int output : view.outputs()) Need(output, view.num_nodes());
     while (!todo_.empty()) {
@@ -19284,7 +19421,7 @@ class LiveNodes {
   void Mark(int node) {
     if (!std::exchange(live_[Index(node)], 1)) todo_.push_back(node);
   }
-  // Marks the nodes that make the value as the node `reader` reads it; later rewrites do not count.
+  // Marks the producer of the value and the nodes that rewrite it before node `reader`.
   void Need(int value, int reader) {
     if (view_.producer(value) >= 0) Mark(view_.producer(value));
     if (!view_.IsRewritten(value)) return;
@@ -19331,7 +19468,7 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Filled by hard_swish.hpp and batch_normalization.hpp.
+// Hooks that hard_swish.hpp and batch_normalization.hpp fill.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
     "MergeHardSwish", "opkit/graph/passes/hard_swish.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
@@ -19343,7 +19480,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normal
 #endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
 // ---- opkit/graph/impl/passes.ipp
-// PassList's definitions, and the list of passes that every program begins with.
+// PassList's definitions, and the default list of passes.
 #ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
 #define OPKIT_GRAPH_IMPL_PASSES_IPP_
 
@@ -19420,13 +19557,14 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
 #endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_
 
 // ---- opkit/graph/impl/selection.ipp
-// The text of a selection.
+// Writes and parses the text of a selection.
 #ifndef OPKIT_GRAPH_IMPL_SELECTION_IPP_
 #define OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Appends a field with its escapes, and the character `end`.
 inline void AppendField(std::string& text, std::string_view field, char end) {
   for (const char c : field) {
     if (c == '\\' || c == '\t' || c == '\n') text += '\\';
@@ -19434,7 +19572,7 @@ inline void AppendField(std::string& text, std::string_view field, char end) {
   }
   text += end;
 }
-// The field that begins at `at`, which moves behind the character that ends it.
+// Returns the field that begins at `at`, without escapes, and moves `at` behind the tab after it.
 inline std::string TakeField(std::string_view line, size_t& at) {
   std::string field;
   for (; at < line.size() && line[at] != '\t'; ++at) {
@@ -19661,23 +19799,23 @@ std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(in
 #endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
 // ---- opkit/graph/node_bodies.hpp
-// The graphs that a node carries and runs itself, as the operator tells them to its plan, which
-// plans their nodes with its own: kernels, memory, steps.
+// RunsBodies: the interface by which an operator such as If shows the graphs of its node ("bodies")
+// to the plan. The plan selects kernels and plans memory for their nodes together with its own.
 #ifndef OPKIT_GRAPH_NODE_BODIES_HPP_
 #define OPKIT_GRAPH_NODE_BODIES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// A graph of a node, whose outputs are the node's by position, and for each input of the graph the
-// number of the node's input.
+// A graph that a node carries. The graph's outputs are the node's outputs, by position. `inputs`
+// has the number of the node's input for each input of the graph.
 struct NodeBody {
-  const char* name = "";  // by which the node carries it
+  const char* name = "";  // of the node's subgraph, such as "then_branch"
   const Graph* graph = nullptr;
   std::vector<int> inputs;
 };
 
-// Runs a body that was planned with the graph around it: it reads and writes the node's own
-// tensors, in the memory of that graph's plan.
+// Runs a body that was planned together with the enclosing graph. The body reads and writes the
+// node's own tensors, in the memory of the enclosing graph's plan.
 class BodyRunner {
  public:
   virtual void RunBody() = 0;
@@ -19686,13 +19824,13 @@ class BodyRunner {
   ~BodyRunner() = default;
 };
 
-// An operator that runs graphs of its node implements it beside its own class.
+// The interface of an operator that runs graphs of its node; a second base class of the operator.
 class RunsBodies {
  public:
-  // The same in every call. Of several a run takes one.
+  // Returns the same bodies in every call. If there are several, a run executes one of them.
   virtual const std::vector<NodeBody>& bodies() const = 0;
-  // One for each body, valid as long as the operator runs; null for a body that the plan leaves to
-  // the operator.
+  // Sets the runner of each body; null for a body that the operator must run itself. The runners
+  // live as long as the operator runs.
   virtual void UseRunners(std::vector<BodyRunner*> runners) = 0;
 
  protected:
@@ -20994,19 +21132,20 @@ void FitByRecomputation(PlanState& state);
 #endif  // OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 
 // ---- opkit/graph/impl/plan.ipp
-// Compile, and a plan's answers about itself.
+// Definitions of Compile and of Plan's members.
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Indents NodeChoice::passed_over for Describe.
 OPKIT_COLD inline std::string PassedOver(const std::string& list) {
   std::string out = list.empty() ? "" : "\n    passed over:";
   for (const char c : list) out += c == '\n' ? std::string("\n    ") : std::string(1, c);
   return out + "\n";
 }
-// " float32[2, 3]" for each output of the node.
+// Returns " float32[2, 3]" for each output of the node.
 OPKIT_COLD inline std::string TypesText(const GraphView& view, int node, const GraphTypes& types) {
   std::string out;
   for (const int value : view.outputs(node))
@@ -21088,7 +21227,8 @@ OPKIT_INLINE GraphTypes Plan::types() const {
   const auto latest = state_->Latest();
   if (!latest) return *state_->types_for_any();
   GraphTypes types = latest->plan_types();
-  for (const int output : view().outputs()) types[output].layout = Layout();  // as callers get them
+  // Callers get outputs in the standard layout.
+  for (const int output : view().outputs()) types[output].layout = Layout();
   return types;
 }
 OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
@@ -21098,7 +21238,7 @@ OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
   return info;
 }
 OPKIT_INLINE NodeChoice Plan::choice(int node) const {
-  graph().node(node);  // throws for a node that there is not
+  graph().node(node);  // throws kOutOfRange for an index that the graph does not have
   return state_->GetLatest()->plan_choice(node);
 }
 
@@ -21144,15 +21284,16 @@ OPKIT_INLINE std::string Plan::Describe(
       Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
             input.name, "' is ", ToString(inputs.back()));
   }
-  // Where the graph's own shapes are the only ones, the plan may lack what another takes.
+  // If the graph declares all shapes, use its specialization: the plan may have released constants
+  // that another specialization needs.
   const auto found = state_->inputs_known() ? state_->GetLatest() : state_->Make(std::move(inputs));
   return detail::DescribePlan(*state_, found.get());
 }
 
 namespace detail {
 
-// The graph after the passes, with the bodies that its nodes run after them too. A body that a pass
-// fails on stays as it is where a run may take another one.
+// Applies the passes to a graph and to the bodies of its nodes. If a pass fails on a body, throws;
+// but the body of a node with several bodies stays unchanged, since runs may never execute it.
 inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOperators unknown) {
   Graph out = passes.Run(graph, {}, unknown);
   for (int node = 0; node < out.num_nodes(); ++node) {
@@ -21175,7 +21316,7 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
   return out;
 }
 
-// Throws kNotFound, with a list, where operators of nodes are not registered.
+// Throws kNotFound, with a list of nodes, if the operator of a node is not registered.
 OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
   std::string list, first;
   int unknown = 0;
@@ -21191,15 +21332,15 @@ OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
           "'", SuggestName(first, OpRegistry::Global().Operators()), list);
 }
 
-// Partition's result. Throws kNotFound for a partitioner where none is registered.
+// Returns Partition's result. Throws kNotFound if no partitioner is registered at all.
 OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
   if (g_partition) return g_partition(graph, options.partitioners, options.partition_report);
   Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
         "' is registered; REGISTER_PARTITIONER registers one");
 }
 
-// Throws for the first input that another shape or dtype may be given for. `option` says which one
-// needs to know, and why.
+// Throws kInvalidArgument if the dtype or shape of an input is open. `option` is the option that
+// needs them; `why` completes "since another shape may need".
 OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view option,
                                         std::string_view why) {
   for (const auto& [name, info] : graph.inputs())
@@ -21209,7 +21350,7 @@ OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view opt
             "; '", StrCat(name, "' is ", ToString(info)));
 }
 
-// The graph that the plan runs.
+// Returns the graph that the plan runs: after passes and partitioners.
 inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
   const bool parted = !options.partitioners.empty();
   Graph prepared = ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses(),
@@ -21259,7 +21400,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
 #endif  // OPKIT_GRAPH_IMPL_PLAN_IPP_
 
 // ---- opkit/graph/impl/draw_plan.ipp
-// The picture of a plan's memory: its buffers under the names of their values.
+// Draws a plan: finds the names of each buffer's values, and the backend of each node.
 #ifndef OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 
@@ -22110,36 +22251,28 @@ class BoundPlan final : public RefCounted, public BodyRunner {
             "copy");
     }
     const bool is_standard = tensor.layout().is_standard();
-    bool is_kept = false;
-    Tensor moved;
+    Tensor moved, *last = nullptr;
     const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
     if (place.storage && bytes <= RoomOf(place))
       moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
                                  tensor.layout(), place.offset, bytes);
     else if (!in_arena && !shared)
       return;
-    else if ((is_kept = is_standard && !view_.IsOutput(place.value)))
-      moved = TakeMoved(place);
+    else if (is_standard && !view_.IsOutput(place.value))
+      moved = *(last = &LastMoved(place));
     if (is_standard) {
       moved.CopyFrom(tensor);
-      if (is_kept) KeepMoved(place, moved);
+      if (last) *last = moved;
     } else {
       if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
       ConvertLayoutTo(tensor, moved);
     }
     tensor = std::move(moved);
   }
-  // The tensor that MoveOut has put the value in, in the last run, unless something else holds it.
-  Tensor TakeMoved(const Place& place) {
+  // Where MoveOut has put the value in the last run; its step alone asks for it.
+  Tensor& LastMoved(const Place& place) {
     MutexLock lock(moved_mutex_);
-    for (auto& [value, kept] : moved_)
-      if (value == place.value && kept.storage().use_count() == 1) return std::move(kept);
-    return {};
-  }
-  void KeepMoved(const Place& place, const Tensor& moved) {
-    MutexLock lock(moved_mutex_);
-    std::erase_if(moved_, [&](const auto& kept) { return kept.first == place.value; });
-    moved_.emplace_back(place.value, moved);
+    return moved_[place.value];
   }
   // The bytes that are planned for the value, in the plan of the graph around where this is a body.
   int64_t RoomOf(const Place& place) const {
@@ -22376,7 +22509,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
   Mutex moved_mutex_;
-  std::vector<std::pair<int, Tensor>> moved_;  // values that MoveOut gave memory of their own
+  std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
   std::vector<int> passed_, told_;  // of the steps on devices, those with and without Step::passed
@@ -22570,8 +22703,9 @@ class TensorBindings {
 #endif  // OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 
 // ---- opkit/graph/impl/executor.ipp
-// The executor: claims itself for a run, puts the caller's tensors into the blobs of the bound plan
-// for their shapes, runs that, and sees that outputs are where they belong.
+// The executor's definitions. A run claims the executor, puts the caller's tensors into the blobs
+// of the bound plan for their shapes, runs that plan, and copies outputs to the bound tensors where
+// an operator left them elsewhere.
 #ifndef OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 #define OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
@@ -22596,6 +22730,7 @@ OPKIT_INLINE const Tensor& NamedTensors::at(std::string_view name) const {
   Throw(ErrorCode::kNotFound, "there is no output '", name, "'", SuggestName(name, names));
 }
 
+// The state of an executor: bindings, bound plans for the shapes met, and the run in progress.
 class Executor::Impl {
  public:
   Impl(Executor& self, Plan plan)
@@ -22608,7 +22743,7 @@ class Executor::Impl {
   ~Impl() {
     if (run_state_ != RunState::kRunningAsync) return;
     Cancel();
-    // Waits for the run, not for its event, which may have been cancelled long before.
+    // Wait for the run, not for its event, which may have been cancelled long before.
     while (run_state_ == RunState::kRunningAsync) sched_yield();
   }
 
@@ -22638,7 +22773,7 @@ class Executor::Impl {
     return event_;
   }
   void Cancel() {
-    const Plan plan = plan_;  // a callback of the run's end may end this executor meanwhile
+    const Plan plan = plan_;  // the run's completion callback may destroy this executor meanwhile
     detail::IntrusivePtr<detail::BoundPlan> current;
     {
       detail::MutexLock lock(current_mutex_);
@@ -22676,7 +22811,7 @@ class Executor::Impl {
   }
 
   OperatorBase& op(int node) {
-    plan_.graph().node(node);  // throws for a node that there is not
+    plan_.graph().node(node);  // throws kOutOfRange for an index that the graph does not have
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
@@ -22693,7 +22828,7 @@ class Executor::Impl {
   using Output = detail::TensorBindings::Output;
   enum class RunState : char { kIdle, kRunning, kRunningAsync };
 
-  // Holds the executor for one run.
+  // Reserves the executor for one run; the destructor releases it, except after Keep.
   class Claim {
    public:
     explicit Claim(Impl& self) : self_(&self) {
@@ -22747,7 +22882,8 @@ class Executor::Impl {
   const GraphView& view() const { return state().view(); }
   Blob& BlobOf(int value) const { return current_->blob(value); }
   Tensor& TensorOf(int value) const { return *BlobOf(value).GetMutable<Tensor>(); }
-  // Null where an input or a constant is the output itself, or the operator left no tensor.
+  // Returns the tensor that the run made for an output. Returns null if the output is itself an
+  // input or a constant, or if the operator left no tensor.
   Tensor* Made(const Output& output) const {
     if (view().producer(output.value) < 0) return nullptr;
     Blob& blob = BlobOf(output.value);
@@ -22782,7 +22918,7 @@ class Executor::Impl {
     has_outputs_ = true;
     observers.Succeeded();
   }
-  // The end of a run of RunAsync.
+  // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
     try {
       if (error) {
@@ -22798,7 +22934,7 @@ class Executor::Impl {
     }
     self_.StopAllObservers(!error);
     const Event event = event_;
-    run_state_ = RunState::kIdle;  // from here on another thread may end this executor
+    run_state_ = RunState::kIdle;  // from here on another thread may destroy this executor
     event.state()->Complete(std::move(error));
   }
 
@@ -22811,7 +22947,7 @@ class Executor::Impl {
         Densify(input);
     for (const Output& output : bindings_.outputs()) {
       Tensor* tensor = Made(output);
-      // A caller holds the last result: this run writes to other memory.
+      // A caller still holds the last result: make this run write to other memory.
       if (tensor && !output.lent && !output.donated && tensor->storage().use_count() > 1)
         *tensor = Tensor(tensor->device());
     }
@@ -22830,7 +22966,8 @@ class Executor::Impl {
       }
     for (Output& output : bindings_.outputs()) {
       if (view().producer(output.value) < 0) continue;
-      // Outputs overlapping an input, which is read until the run ends, are copied after it.
+      // An output bound to an input's memory is copied there after the run: operators may read the
+      // input until then.
       const bool lend = output.is_bound() && !bindings_.IsInputMemory(output.bound);
       if (lend)
         TensorOf(output.value) = output.bound;
@@ -22843,7 +22980,7 @@ class Executor::Impl {
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
-    // The last copy may be an output that a caller holds, or lie under one.
+    // A caller may hold the last copy, as an output or through an output that is a view of it.
     TensorOf(input.value) = Tensor();
     if (input.donated) current_->SetDonated(input.value, Tensor());
     if (input.dense.storage().use_count() > 1) input.dense = Tensor();
@@ -22851,7 +22988,8 @@ class Executor::Impl {
     TensorOf(input.value) = input.dense;
     if (input.donated) Donate(input, input.dense);
   }
-  // Lets the run write to an input. An output that the caller has bound elsewhere stays there.
+  // Lets the run write to an input's memory. An output that the caller bound to other memory does
+  // not move to the input's memory.
   void Donate(const Input& input, const Tensor& tensor) {
     current_->SetDonated(input.value, tensor);
     const detail::Specialization& found = current_->specialization();
@@ -22860,11 +22998,12 @@ class Executor::Impl {
       output.donated = is_planned && !output.is_bound();
       if (!is_planned || !output.is_bound()) continue;
       Tensor& made = TensorOf(output.value);
-      if (made.raw_data() == output.bound.raw_data()) continue;  // it is the input's own memory
+      if (made.raw_data() == output.bound.raw_data()) continue;  // bound to the input's memory
       current_->SetOutside(output.value);
       made = output.lent ? output.bound : Tensor(made.device());
     }
   }
+  // Removes the caller's tensor, or the last result, from the blob of an output.
   void TakeBack(Output& output) {
     Tensor& tensor = TensorOf(output.value);
     tensor = Tensor(tensor.device());
@@ -22886,7 +23025,7 @@ class Executor::Impl {
     if (made) bound_plans_.Add(std::move(made));
   }
   void UseArenas(detail::BoundPlan& plan) {
-    // Where the arenas grow, the other plans let go of them first.
+    // If an arena must grow, all kept plans release theirs first, so that the old memory is freed.
     if (plan.NeedsLargerArenas(arenas_))
       bound_plans_.ForEach([](detail::BoundPlan& other) { other.ReleaseArenas(); });
     plan.UseArenas(arenas_);
@@ -22897,7 +23036,8 @@ class Executor::Impl {
     ReplayOptions replay;
     replay.mode = state().options().mode;
     replay.may_pend = specialization->may_pend();
-    // Memory was planned for steps one after the other, and the pool has more threads since.
+    // The memory plan holds only for steps that run one after the other; the pool has got more
+    // threads since it was made.
     if (replay.mode == ReplayMode::kAuto && !specialization->memory().run_order().stages.empty() &&
         state().pool().threads() > 1)
       replay.mode = ReplayMode::kWalk;
@@ -22930,14 +23070,14 @@ class Executor::Impl {
         if (!IsWhereBound(output, *tensor)) [[unlikely]]
           CopyToBound(output, *tensor);
       } else if (!output.donated && tensor->storage().use_count() > 1) [[unlikely]] {
-        *tensor = Detached(*tensor);  // a view of an input, a constant or another output
+        *tensor = Detached(*tensor);  // it was a view of an input, a constant or another output
       }
     }
     if (over_inputs) [[unlikely]]
       CopyOverInputs();
   }
-  // Copies outputs into bound tensors that share memory with inputs. Other outputs that lie there,
-  // as views or in a donated input, are copied away first.
+  // Copies outputs into bound tensors that share memory with inputs. First copies other outputs
+  // away from that memory: views of an input, or outputs in a donated input.
   OPKIT_COLD void CopyOverInputs() {
     const auto is_overwritten = [&](const Tensor& tensor) {
       for (const Output& output : bindings_.outputs())
@@ -22958,7 +23098,7 @@ class Executor::Impl {
           made && output.is_bound() && !output.lent && !is_there(output, *made))
         CopyToBound(output, *made);
   }
-  // The elements lie in the bound tensor, in its order: a view with strides has another.
+  // True if the elements lie in the bound tensor in its order. A strided view has another order.
   static bool IsWhereBound(const Output& output, const Tensor& tensor) {
     return tensor.raw_data() == output.bound.raw_data() && tensor.dtype() == output.bound.dtype() &&
            tensor.shape() == output.bound.shape() && tensor.is_dense();
@@ -23005,12 +23145,12 @@ class Executor::Impl {
   Executor& self_;
   Plan plan_;
   detail::TensorBindings bindings_;
-  bool has_outputs_ = false;  // of a run that succeeded
-  bool changed_ = true;       // since the blobs were set
+  bool has_outputs_ = false;  // the last run succeeded
+  bool changed_ = true;       // the blobs may not have the bound tensors
   detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
-  detail::Mutex current_mutex_;     // of `current_`, for Cancel
+  detail::Mutex current_mutex_;     // guards `current_`, which Cancel reads from any thread
   std::vector<int> asked_for_;      // nodes whose operators may have observers
   std::vector<char> is_asked_for_;  // by node
   Event event_;
@@ -23042,13 +23182,14 @@ OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMo
 #endif  // OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
 // ---- opkit/graph/gradient/impl/body_gradient.ipp
-// The backward graph of a body, and the node that carries it.
+// Builds the backward graph of a body and the Subgraph node that carries it.
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The gradient maker of a node that runs a graph.
 class BodyGradient final : public GradientMakerBase {
  public:
   BodyGradient(const Graph& body, const OperatorDef& def,
@@ -23080,7 +23221,7 @@ class BodyGradient final : public GradientMakerBase {
   }
 
  private:
-  // An input of the backward graph for each output gradient that there is.
+  // Adds an input to the backward graph for each output of the node that has a gradient.
   void AddSeeds() {
     const GraphView view(body_);
     const GraphTypes types = InferGraph(view);
@@ -23100,8 +23241,8 @@ class BodyGradient final : public GradientMakerBase {
       seeds_.emplace_back(output, seed);
     }
   }
-  // Makes what the backward graph has as a gradient an output of the node. A gradient that is an
-  // input of that graph is known outside.
+  // Sets the gradient of input `input`: adds the value as an output of the backward graph and of
+  // `node`. If the value is an input of the backward graph, uses the outer value instead.
   void GiveGradient(int input, const GradientValue& gradient, OperatorDef& node) {
     if (gradient.IsEmpty()) return;
     if (gradient.IsSparse())
@@ -23118,7 +23259,8 @@ class BodyGradient final : public GradientMakerBase {
     backward_.AddOutput(gradient.dense);
     node.Output(GI(input));
   }
-  // The graph with those inputs alone that its nodes read, which become those of the node.
+  // Returns the graph without the inputs that no node reads. Adds the outer value of each remaining
+  // input as an input of `node`.
   Graph WithoutUnreadInputs(const Graph& graph, OperatorDef& node) const {
     NameIndex read;
     for (const OperatorDef& def : graph.nodes())
@@ -23145,8 +23287,8 @@ class BodyGradient final : public GradientMakerBase {
 
   const Graph& body_;
   Graph backward_;
-  std::vector<std::string> outer_;  // by input of backward_: the value outside
-  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs and their gradients
+  std::vector<std::string> outer_;  // by input of backward_: the value of the outer graph
+  std::vector<std::pair<std::string, std::string>> seeds_;  // outputs with their gradients' names
 };
 
 OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
@@ -23173,15 +23315,16 @@ OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
 // ---- opkit/graph/gradient/gradient_nodes.hpp
-// GradientNodes: the graph that AddGradients returns. It adds gradient nodes behind the graph's own
-// nodes, names and sums gradients, and removes the nodes that nothing needs. Only definitions
-// include this header.
+// GradientNodes: builds the graph of AddGradients. Adds gradient nodes behind the graph's own
+// nodes, names and sums gradients, and removes the nodes that no wanted gradient needs. Only files
+// with definitions include this header.
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A copy of a graph to which gradient nodes are added.
 class GradientNodes {
  public:
   explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
@@ -23195,11 +23338,11 @@ class GradientNodes {
   GradientNames& names() { return names_; }
   const Graph& graph() const { return graph_; }
   Graph TakeGraph() { return std::move(graph_); }
-  // For each added node: the node whose gradient it computes; num_before() for sums.
+  // Returns, for each added node, the node whose gradient it computes; num_before() for a sum.
   const std::vector<int>& origins() const { return origins_; }
   int num_before() const { return num_before_; }
 
-  // A constant of ones, as the gradient of the value `name`.
+  // Adds a constant of ones, which is the gradient of the value `name`.
   GradientValue AddOnes(const std::string& name, Shape shape, DType dtype) {
     Tensor ones(std::move(shape), dtype);
     DispatchDType<float16, bfloat16, float, double>(dtype, [&]<class T>() {
@@ -23211,9 +23354,9 @@ class GradientNodes {
     return ones_;
   }
 
-  // Adds the operators of a maker for the gradient of `node`. Makers give all gradients of a value
-  // one name, so an output whose name the graph has already is renamed here. A gradient that a
-  // maker computes in place, which other nodes may share, thereby gets an output of its own.
+  // Adds the operators that a gradient maker returned for `node`. Makers use one name for all
+  // gradients of a value: Add renames an output whose name the graph has already. A gradient that a
+  // maker computes in place, and that other nodes may read, gets its own output by this.
   void Add(int node, GradientOpsMeta& meta) {
     NameIndex made;
     std::map<std::string, std::string> renamed;
@@ -23248,8 +23391,8 @@ class GradientNodes {
       for (std::string* part : {&value.dense, &value.indices, &value.values}) rename(*part);
   }
 
-  // Adds up the gradients of the value `name`: all at once where operator `type` takes so many
-  // inputs, else two at a time.
+  // Adds up the gradients of the value `name`, with one node if operator `type` accepts so many
+  // inputs, else with nodes of two inputs.
   GradientValue Sum(const std::string& name, const std::vector<GradientValue>& list,
                     const std::string& type) {
     OperatorDef sum(type);
@@ -23287,7 +23430,7 @@ class GradientNodes {
     return total;
   }
 
-  // Removes gradient nodes on which no value in `needed` depends: gradients that nobody asked for.
+  // Removes gradient nodes on which no value in `needed` depends.
   void Prune(NameIndex needed) {
     std::vector<char> removed(Index(graph_.num_nodes()), 0);
     for (int i = graph_.num_nodes(); i-- > num_before_;) {
@@ -23317,8 +23460,8 @@ class GradientNodes {
   Graph graph_;
   const int num_before_;
   GradientNames names_;
-  std::string ones_;
-  std::vector<int> origins_;
+  std::string ones_;          // the constant of AddOnes; "": none
+  std::vector<int> origins_;  // by added node
 };
 
 }  // namespace detail
@@ -23327,14 +23470,15 @@ class GradientNodes {
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
 // ---- opkit/graph/gradient/impl/gradients.ipp
-// AddGradients' definition: walks the nodes backwards from the loss and asks the makers for their
-// gradients.
+// AddGradients' definition: visits the nodes backwards from the loss and calls their gradient
+// makers.
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// One call of AddGradients.
 class GradientBuilder {
  public:
   GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
@@ -23380,7 +23524,7 @@ class GradientBuilder {
   Graph TakeGraph() { return nodes_.TakeGraph(); }
 
  private:
-  // The value of that name. Error (kNotFound) with the nearest name.
+  // Returns the value of that name. Throws kNotFound, with the nearest name.
   int Find(const std::string& name, const char* what) const {
     const int value = view_.FindValue(name);
     if (value >= 0) return value;
@@ -23432,7 +23576,7 @@ class GradientBuilder {
     gradients_[Index(value)].push_back(seed_name);
   }
 
-  // Marks the values that depend on the wanted ones through nodes that carry gradients.
+  // Marks the values that depend on the wanted values through nodes that have gradients.
   void MarkReached() {
     for (int value : wrt_) reached_[Index(value)] = 1;
     for (int node : view_.order()) {
@@ -23498,15 +23642,15 @@ class GradientBuilder {
     if (gradient.IsDense()) made_.push_back({value, node, gradient.dense});
   }
 
-  // The gradient of a value; adds a sum to the graph when it has several.
+  // Returns the gradient of a value. If it has several, adds their sum to the graph.
   GradientValue Total(int value) {
     auto& list = gradients_[Index(value)];
     if (list.empty()) return {};
     if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
     return list.front();
   }
-  // Throws where the result is not well-formed, and where a gradient has another type than its
-  // value, as far as both are known.
+  // Throws if the new graph is not well-formed, or if the dtype or shape of a gradient contradicts
+  // that of its value.
   void CheckTypes() const {
     const GraphView view(nodes_.graph());
     const GraphTypes types = InferGraph(view);
@@ -23525,10 +23669,10 @@ class GradientBuilder {
               ", for node ", ToString(graph_.node(made.node)));
     }
   }
-  // Gradient nodes run behind all others, so they must not read values that a node rewrites after
-  // the node whose gradient they compute.
+  // Throws if a gradient node reads a value that is rewritten after the node whose gradient it
+  // computes: gradient nodes run behind all others.
   void CheckRewritten() const {
-    std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
+    std::vector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
     for (const auto& rewrite : view_.rewrites()) last[Index(rewrite.value)] = rewrite.node;
     for (size_t i = 0; i < nodes_.origins().size(); ++i) {
       const int origin = nodes_.origins()[i];
@@ -23545,7 +23689,7 @@ class GradientBuilder {
     }
   }
 
-  // "'x' -> 'a' -> 'loss'": values from a wanted one to the loss.
+  // Returns "'x' -> 'a' -> 'loss'": a path through the node from a wanted value to the loss.
   OPKIT_COLD std::string PathThrough(int node) const {
     std::vector<int> path;
     const auto first = [](std::span<const int> values, auto&& fits) {
@@ -23566,7 +23710,7 @@ class GradientBuilder {
       path.push_back(next);
       at = next == loss_ ? -1 : giver_[Index(next)];
     }
-    constexpr size_t kShown = 5;  // at either end
+    constexpr size_t kShown = 5;  // values at either end
     std::string text;
     for (size_t i = 0; i < path.size(); ++i) {
       if (path.size() > 2 * kShown && i == kShown) {
@@ -23578,6 +23722,7 @@ class GradientBuilder {
     return text;
   }
 
+  // Throws kInvalidArgument for a wanted value without a gradient, with the probable reason.
   [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
     std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
     after[Index(value)] = before[Index(loss_)] = 1;
@@ -23615,15 +23760,16 @@ class GradientBuilder {
   GradientNodes nodes_;
   const int loss_;
   std::vector<int> wrt_;
+  // The gradient that the maker of `node` gave for `value`.
   struct Made {
     int value, node;
     std::string gradient;
   };
-  std::vector<Made> made_;                             // dense gradients, as the makers name them
+  std::vector<Made> made_;                             // dense gradients, before they are summed
   std::vector<char> carries_;                          // by node: gradients flow through it
-  std::vector<char> reached_;                          // by value: depends on a wanted value
-  std::vector<int> giver_;                             // by value: node of its first gradient
-  std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
+  std::vector<char> reached_;                          // by value: it depends on a wanted value
+  std::vector<int> giver_;                             // by value: the node of its first gradient
+  std::vector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
 };
 
 }  // namespace detail
@@ -25597,17 +25743,18 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
 // ---- opkit/graph/print/impl/memory_csv.ipp
-// Memory plans as text: the reader, which checks every cell, and the writer.
+// The reader of memory tables, which checks every cell, and the writer.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Parses one text, line by line.
 class MemoryCsvReader {
  public:
   explicit MemoryCsvReader(std::string_view text) : rest_(text) {
-    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // as spreadsheets save UTF-8
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // spreadsheets write it in UTF-8
     if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
   }
 
@@ -25684,10 +25831,10 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
-  std::vector<std::string_view> cells_;  // of the line
-  int columns_[kColumns];                // their places in a line, -1 where the header has none
+  std::vector<std::string_view> cells_;  // of line_
+  int columns_[kColumns];                // index of each column in a line; -1: not in the header
   size_t header_cells_ = 0;
-  int number_ = 0;  // of the line
+  int number_ = 0;  // of line_, from 1
 };
 
 }  // namespace detail
@@ -25728,6 +25875,7 @@ OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffe
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Writes one picture.
 class MemorySvg {
  public:
   OPKIT_COLD MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
@@ -25773,7 +25921,7 @@ class MemorySvg {
  private:
   static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
 
-  // Appends the form, each '@' in it replaced by the next part.
+  // Appends `form` and replaces each '@' in it by the next part.
   OPKIT_COLD void Add(std::string_view form, std::initializer_list<Text> parts) {
     for (const Text& part : parts) {
       out_ += form.substr(0, form.find('@'));
@@ -25788,7 +25936,7 @@ class MemorySvg {
         std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
     return std::string(text, end.ptr);
   }
-  // "1.5 MiB"
+  // Returns a text such as "1.5 MiB".
   OPKIT_COLD static std::string FormatBytes(int64_t bytes) {
     const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     int unit = 0;
@@ -25829,7 +25977,8 @@ class MemorySvg {
     Add("<text x=\"@\" y=\"@\" @>@</text>\n", {Rounded(x), Rounded(y), style, EscapeXml(text)});
   }
 
-  // Grid lines are 1, 2, 5, 10, … steps apart, or a power of two of bytes, so that about six fit.
+  // Draws grid lines that are 1, 2, 5, 10, … steps of time apart (about eight at most), and lines
+  // that are a power of two of bytes apart (about six at most).
   OPKIT_COLD void DrawAxes() {
     constexpr const char* kGrid = "stroke=\"#ddd\"";
     double step = 1, bytes = 1;
@@ -25851,7 +26000,7 @@ class MemorySvg {
         {Rounded((kTop + Y(0)) / 2)});
   }
 
-  // From blue (0) to red (1).
+  // Returns a colour from blue (0) to red (1).
   static std::string Colour(double share) {
     return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
   }
@@ -25863,14 +26012,14 @@ class MemorySvg {
     const auto offset = static_cast<double>(plan_.offsets[i]);
     const double x = X(lower), width = X(static_cast<double>(buffer.upper)) - x;
     const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
-    const double life = std::log(Length(buffer) / shortest_);  // the colours' scale is logarithmic
+    const double life = std::log(Length(buffer) / shortest_);  // colours have a logarithmic scale
     const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
     Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
         "stroke-width=\"0.5\"><title>@: @ at @, live from @ to @</title></rect>\n",
         {Rounded(x), Rounded(y), Rounded(width), Rounded(height),
          Colour(longest_ > shortest_ ? life / std::log(longest_ / shortest_) : 0), EscapeXml(name),
          FormatBytes(buffer.size), plan_.offsets[i], buffer.lower, buffer.upper});
-    // A label where there is room for it; 7 is a character's width.
+    // Draw a label if there is room for it; a character is about 7 pixels wide.
     if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
       Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
             name);
@@ -25914,7 +26063,7 @@ OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffe
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
 // ---- opkit/graph/print/impl/print.ipp
-// PrintGraph's definition: the listing of a graph, and the difference of two listings.
+// PrintGraph's definition: the lines of a graph, and the difference of the lines of two graphs.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
@@ -25934,7 +26083,7 @@ inline std::string NodeLine(const OperatorDef& def) {
   return out;
 }
 
-// Subgraphs are indented below their node.
+// Returns the lines of a graph. Lines of subgraphs are indented below their node.
 inline std::vector<std::string> GraphLines(const Graph& graph, const std::string& indent = "") {
   std::vector<std::string> lines;
   const auto add = [&](const std::string& line) {
@@ -25969,7 +26118,7 @@ inline std::string JoinLines(const std::vector<std::string>& lines) {
   return out;
 }
 
-// The longest common subsequence of two lists of lines, in memory linear in their length
+// Finds the longest common subsequence of two lists of lines, with memory linear in their length
 // (Hirschberg 1975). Common beginnings and ends take linear time.
 class LineDiff {
  public:
@@ -25987,6 +26136,8 @@ class LineDiff {
   void Added(size_t i) { lines_.push_back("+ " + after_[i]); }
   void Kept(size_t i) { lines_.push_back("  " + before_[i]); }
 
+  // Compares lines [a0, a1) with lines [b0, b1): halves the first range and finds the best division
+  // of the second.
   void Split(size_t a0, size_t a1, size_t b0, size_t b1) {
     while (a0 < a1 && b0 < b1 && a_[a0] == b_[b0]) Kept(a0++), ++b0;
     size_t tail = 0;
@@ -26006,7 +26157,7 @@ class LineDiff {
     }
     for (size_t i = 0; i < tail; ++i) Kept(a1 + i);
   }
-  // For at most one line in `before`, or none in `after`.
+  // Compares at most one line of `before`, or any lines of `before` with none of `after`.
   void Small(size_t a0, size_t a1, size_t b0, size_t b1) {
     size_t match = b1;
     for (size_t j = b0; j < b1 && a0 < a1; ++j)
@@ -26015,8 +26166,8 @@ class LineDiff {
       for (size_t i = a0; i < a1; ++i) Removed(i);
     for (size_t j = b0; j < b1; ++j) j == match ? Kept(a0) : Added(j);
   }
-  // Element j: the length of the common subsequence of a0..a1 with the first j lines of b0..b1 (the
-  // last j when `backwards`).
+  // Returns as element j the length of the longest common subsequence of [a0, a1) with the first j
+  // lines of [b0, b1), or with the last j lines if `backwards`.
   std::vector<int> Lengths(size_t a0, size_t a1, size_t b0, size_t b1, bool backwards) const {
     const size_t height = a1 - a0, width = b1 - b0;
     std::vector<int> row(width + 1, 0);
@@ -26054,7 +26205,7 @@ OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
 #endif  // OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
 // ---- opkit/graph/impl/net_benchmark.ipp
-// NetBenchmark's definitions: the sums by operator, and the table.
+// NetBenchmark's definitions: the sums by operator type, and the table.
 #ifndef OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 #define OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 
@@ -26120,13 +26271,14 @@ OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
 #endif  // OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 
 // ---- opkit/graph/impl/simple_net.ipp
-// SimpleNet's definitions: filling the workspace, runs, and the times of nodes.
+// SimpleNet's definitions: fills the workspace, runs the nodes and times them.
 #ifndef OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 #define OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Puts a constant into the workspace. Throws kAlreadyExists if its blob has other contents.
 inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& value) {
   Blob* blob = ws.CreateBlob(name);
   if (blob->empty()) *blob->GetMutable<Tensor>() = value;
@@ -26166,8 +26318,8 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
   }
 }
 
-// The types of all values for the inputs that are in the workspace now; none where these do not fit
-// the graph, which Run says.
+// Returns the types of all values for the inputs in the workspace. Returns nullopt if these do not
+// fit the graph; Run then reports the error.
 inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) {
   std::vector<GraphInput> inputs = view.graph().inputs();
   for (GraphInput& input : inputs)
@@ -26180,6 +26332,7 @@ inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) 
   }
 }
 
+// Returns the median of times in ns, in ms.
 inline double MedianMs(std::vector<int64_t> times) {
   std::sort(times.begin(), times.end());
   const size_t n = times.size();
@@ -26275,38 +26428,37 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
 #endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
 // ---- opkit/graph/body_inference.hpp
-// The inference of graphs that nodes carry. MakeSubgraph includes it: a header-only program whose
-// nodes carry no graphs does not compile it.
+// Type inference of the graphs that nodes carry ("bodies"). Only MakeSubgraph and operators with
+// bodies include this file: a header-only program without them does not compile it.
 #ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
 #define OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What is known of a body's inputs and outputs, by their positions in the graph. The data of those
-// that are known before a run stands beside them: a Tensor without dtype where there is none.
+// Types of a body's inputs and outputs, by position. The vectors of tensors have the data that is
+// known before a run, else a Tensor without dtype.
 struct InferredBody {
   const Graph* graph = nullptr;
-  std::vector<TensorInfo> given;            // of the inputs, before
-  std::vector<Tensor> given_data;           // of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after; without their constants
-  std::vector<Tensor> data;                 // of the outputs
+  std::vector<TensorInfo> given;            // the inputs before inference
+  std::vector<Tensor> given_data;           // data of the inputs
+  std::vector<TensorInfo> inputs, outputs;  // after inference; without `constant`
+  std::vector<Tensor> data;                 // data of the outputs
 };
 
-// Infers the types of `body`, whose input i is input `inputs[i]` of the node. Symbols of the body
-// are its own: where an extent is one of them, it is unknown to the node. Errors: as InferGraph,
-// with `name` as context.
+// Infers the types of `body`, whose input i is input `inputs[i]` of the node. The body's symbols
+// mean nothing outside it: an extent that is such a symbol is unknown to the node. Throws the
+// errors of InferGraph, with `name` as context.
 InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
                        std::string_view name,
                        UnknownOperators unknown = UnknownOperators::kRefused);
 
-// Sets the node's outputs to those of the body, by position, and adds what the body knows of the
-// node's inputs, which are the body's by position. Error (kInvalidArgument) where the counts
-// differ.
+// Infers a node whose inputs and outputs are those of its body, by position. Copies the types of
+// the body's inputs and outputs to the node. Throws kInvalidArgument if the counts differ.
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
                  UnknownOperators unknown = UnknownOperators::kRefused);
 
-// From now on a node that carries a graph is inferred from it.
+// Installs the inference of CarriedGraph: from now on a carried graph gives its node's types.
 void UseInferenceOfCarriedGraphs();
 
 }  // namespace detail
@@ -26315,13 +26467,15 @@ void UseInferenceOfCarriedGraphs();
 #endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
 // ---- opkit/graph/impl/subgraph.ipp
-// The box in which a node carries a graph, and what a node is that runs it.
+// MakeSubgraph's definition: the SubgraphBase of a Graph, with the inference, the gradient and the
+// rewritten inputs of a node that runs it.
 #ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The CarriedGraph of MakeSubgraph.
 class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
  public:
   using CarriedGraph::CarriedGraph;
@@ -26470,7 +26624,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
   RethrowFromConstructor(kernel, def);
 }
 
-// Lets go of the tensors of a call.
+// Releases the tensors of a call.
 struct DirectCall::Finish {
   DirectCall& self;
   ~Finish() {
@@ -26573,7 +26727,7 @@ OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
   try {
     sink->Describe(
         identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
-  } catch (...) {  // of the schema's cost; the run itself was right
+  } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
@@ -26583,8 +26737,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (kernels.empty()) ThrowNoKernel(def, {});
   const Kernel& kernel = *kernels.front();
   if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return {};
-  // The order of backends does not matter to an operator that has one, but OPKIT_BACKENDS may leave
-  // that out.
+  // The order of backends does not matter for a single kernel, but OPKIT_BACKENDS may exclude it.
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);
@@ -26632,14 +26785,14 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
 // ---- opkit/op/impl/kernel_candidates.ipp
-// The definitions of opkit/op/kernel_candidates.hpp.
+// The definitions of KernelCandidates and CreateSelected.
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Why a kernel that takes and gives other layouts than the standard one is passed over.
+// The reason for skipping a kernel with other layouts than the standard one.
 inline constexpr const char* kNothingConverts =
     "it takes another layout than the standard one, and nothing converts here";
 
@@ -26654,7 +26807,7 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   std::vector<KernelConfig> proposed;
   try {
     proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
-  } catch (const Error&) {  // too little is known, or the run says what is wrong
+  } catch (const Error&) {  // too little is known, or the run will report the mistake
     return {};
   } catch (...) {
     RethrowFromProposal(kernel, def);
@@ -29351,7 +29504,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
       best.recomputed = recomputed;
       best.bytes = bytes;
     }
-    target -= bytes - capacity;
+    target = run.peak_bytes - (bytes - capacity);
   }
   // Nothing fits: the Error tells of the plan that comes nearest.
   state.SetSelection(best.graph ? best.selection : forced);
@@ -29944,19 +30097,20 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
 // ---- opkit/graph/impl/body_inference.ipp
-// The inference of bodies, with the results so far: a node inside bodies is inferred once for each
-// set of types.
+// The definitions of body inference, and a cache of results: a body is inferred once for each set
+// of input types.
 #ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The results so far; set while a node that is in no body is inferred. Inference passes over a
-// graph several times, and so over the graphs in its nodes; without these results each level of
-// nesting would multiply the passes.
+// The cache of results; set while an outermost body is inferred. Inference passes several times
+// over a graph and over the bodies of its nodes: without the cache, each level of nesting would
+// multiply the passes.
 inline constinit thread_local std::vector<InferredBody>* t_inferred_bodies = nullptr;
 
+// Provides the cache of results during the inference of an outermost body.
 class InferredBodiesScope {
  public:
   InferredBodiesScope() {
@@ -29972,6 +30126,7 @@ class InferredBodiesScope {
   std::vector<InferredBody> own_;
 };
 
+// True if `known` is the result for the graph, input types and input data of `asked`.
 inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
   if (known.graph != asked.graph) return false;
   for (size_t i = 0; i < asked.given.size(); ++i)
@@ -29982,7 +30137,7 @@ inline bool IsOf(const InferredBody& known, const InferredBody& asked) {
   return true;
 }
 
-// Inside a body a symbol of the node around it has this before its name.
+// The prefix that symbols of the enclosing node have inside a body.
 inline constexpr char kOuterSymbol = '^';
 template <class F>
 SymbolicShape MapSymbols(const SymbolicShape& shape, F map) {
@@ -30065,7 +30220,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
 inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
   if (Index(context.num_inputs()) == body.inputs().size() &&
       Index(context.num_outputs()) == body.outputs().size())
-    // Its operator runs the graph itself, and may have operators that nobody else has.
+    // The node's operator runs the graph itself, and may have operators that are not registered.
     InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
 }
 OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
@@ -30079,16 +30234,16 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 
 // ---- opkit/op/abi/abi_config.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
-// which each image has numbers of its own.
+// Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
+// because each image has its own numbers for them.
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #define OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An opkit_config with the arrays that it points to. Error (kUnsupported) for a layout with a
-// descriptor, which is known to its own image alone.
+// An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
+// descriptor, which only its own image knows.
 class OPKIT_IMAGE_LOCAL AbiConfig {
  public:
   AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
@@ -30101,13 +30256,13 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
   std::vector<int32_t> inplace_;
 };
 
-// Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
-// image does not know.
+// Reads a configuration. Throws kInvalidArgument for a struct that is no valid configuration;
+// kNotFound for a layout that this image does not know.
 OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config* config, size_t num_inputs,
                                            size_t num_outputs);
-// Null: the standard layout.
+// Returns the layout of that name; the standard layout for null.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
-// As TensorOfView, in a layout; null: the standard one.
+// Like TensorOfView, for a tensor in a layout; null is the standard layout.
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
@@ -30258,24 +30413,25 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 
 // ---- opkit/op/abi/abi_node.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to functions of an
-// operator. For definitions. The graphs that nodes carry are in graph/abi_graph.hpp.
+// Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
+// definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
 #ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
 #define OPKIT_OP_ABI_ABI_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Filled by graph/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
-// pointers, and copies one.
+// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
+// and to the pointers; the second copies a graph.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
                                              std::vector<const opkit_graph*>&)>
     g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
     g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
 
-// Numbers of symbols. A host's are those of interned names, so that the graph around a node and the
-// one that it carries agree. In a library a symbol is called by its number, "s12".
+// Converts extents: a known extent, -1 for unknown, or a lower number for a symbol. A host uses the
+// numbers of interned names, so that the graph around a node and the graph that it carries agree. A
+// library names a symbol by its number, "s12".
 inline constexpr const char* kAbiSymbol = "s";
 OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
   if (dim.is_known()) return dim.value();
@@ -30299,7 +30455,7 @@ OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
   return name.empty() ? Dim() : Sym(name);
 }
 
-// An opkit_node, and the data that it points to.
+// An opkit_node with the data that it points to.
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
@@ -30335,15 +30491,15 @@ class AbiNode : public RefCounted {
   const OperatorDef def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_, control_inputs_;
-  RefCountedList graphs_;  // of AbiGraph
+  RefCountedList graphs_;  // list of AbiGraph
   std::vector<const opkit_graph*> graph_pointers_;
   opkit_node node_{};
 };
 
-// Knowledge of values as an array of opkit_value, which a library refines.
+// The types of values as an array of opkit_value, which a library refines.
 class AbiValues {
  public:
-  // `symbols` gathers those of inputs and outputs: an answer may name no others.
+  // Adds the symbols of these values to `symbols`; a library's result may use no others.
   AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
       : symbols_(symbols), values_(infos.size()) {
     for (size_t i = 0; i < infos.size(); ++i) {
@@ -30410,7 +30566,7 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
-// Names that a library hands over.
+// Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
   if (count > most || (count > 0 && (!names || !IsAligned(names))))
@@ -30425,7 +30581,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
   return read;
 }
 
-// Copies everything. Error (kInvalidArgument) for a struct that is no node.
+// Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
       (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
@@ -30454,8 +30610,8 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   return def;
 }
 
-// A dtype and shape as the other side knows them. What this image has no number for is unknown, and
-// of a library an Error (kInvalidArgument).
+// Reads the dtype and shape of an opkit_value. A dtype or rank that does not exist in this image is
+// unknown for a library; in a program it throws kInvalidArgument.
 inline TensorInfo InfoOfAbi(const opkit_value& value) {
   TensorInfo info;
   if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
@@ -30471,8 +30627,8 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
   return info;
 }
 
-// The other side's array of values, as this image's inference reads it, and what that says of them
-// written back. Error (kInvalidArgument) for an array that is none.
+// The other image's array of values for inference in this image, which can store its results there.
+// Throws kInvalidArgument for an array that is not valid.
 class ValuesOfAbi {
  public:
   ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
@@ -30516,7 +30672,7 @@ class ValuesOfAbi {
   }
 
  private:
-  // The standard one for a layout that only the other side knows.
+  // Returns the standard layout for a layout that only the other image knows.
   static Layout KnownLayout(const char* its_name) {
     const std::string name = TextOfAbi(its_name);
     if (g_registered_layouts)
@@ -30525,7 +30681,7 @@ class ValuesOfAbi {
     return {};
   }
   std::vector<TensorInfo> infos_;
-  std::list<Tensor> constants_;  // that infos_ point to
+  std::list<Tensor> constants_;  // infos_ point to these
 };
 
 }  // namespace detail
@@ -30536,35 +30692,36 @@ class ValuesOfAbi {
 
 // ---- opkit/op/abi/op_conversion.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
-// without trusting it, as a record. A new value of opkit_op is added in abi/opkit_abi.h, in
-// FunctionOpRecord and in this header's definitions; CONTRIBUTING.md says where a new function is.
+// Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
+// library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
+// abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
+// how to add a function.
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
+// Returns the device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
 
-// The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
-// kernels call the record's functions and let no exception out; the record's `abi` is handed over
-// as it is.
+// Returns the record as an opkit_op, which lives as long as the owner that is added to `owners`.
+// Its kernels must call the record's functions and let no exception out: the pointers in the
+// record's `abi` are passed on unchanged.
 OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
 
-// Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
-// functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
-// (kInvalidArgument) for every fault of the description.
+// Reads operator `index` of a library into a record. Its devices, in the order of op.kernels, have
+// no functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Throws
+// kInvalidArgument for every fault of the description.
 FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& library);
 
 // Throws an Error: "library NAME WHAT; MEND".
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Refuses a name that is no short line of text. A null name passes.
+// Throws for a name that is not a short line of text. A null name passes.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what);
-// Refuses a text that does not end. A null text passes.
+// Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
@@ -31479,18 +31636,19 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 
 // ---- opkit/graph/abi_graph.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients
-// Graphs, as opkit_abi.h passes them to a library or to an operator of functions, by themselves and
-// carried by nodes. For definitions.
+// Conversion between Graph and the opkit_graph of opkit_abi.h, in which graphs are passed to and
+// from libraries and operators of functions. Only files with definitions include this file.
 #ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
 #define OPKIT_GRAPH_ABI_GRAPH_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+// The limit for the nodes, and for each list of names, of an opkit_graph.
+inline constexpr uint64_t kMostNodes = 10'000'000;
 
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: what
-// the graph declares of its inputs.
+// An opkit_graph and the data that it points to. It includes `types`, the types of the graph's
+// values; if that is null, the types that the graph declares for its inputs.
 struct AbiGraph : RefCounted {
   explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
                     const GraphTypes* types = nullptr)
@@ -31529,7 +31687,7 @@ struct AbiGraph : RefCounted {
   }
 
   std::string name;
-  std::vector<int> order;  // the graph's number of each node here
+  std::vector<int> order;  // the index in the graph of each node of `view`
   std::vector<std::string> names;
   std::vector<const char*> pointers;
   IntrusivePtr<AbiAttributes> constants;
@@ -31564,7 +31722,7 @@ inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
   for (const NamedSubgraph& item : def.subgraphs())
     if (const Graph* graph = GraphOf(*item.graph)) {
       const GraphView view(*graph);
-      GraphTypes types(view);  // what it declares; the rest depends on the values around it
+      GraphTypes types(view);  // the declared types; others depend on the enclosing graph
       for (size_t i = 0; i < graph->inputs().size(); ++i)
         types[static_cast<int>(i)] = graph->inputs()[i].info;
       auto added = MakeIntrusive<AbiGraph>(view, item.name, &types);
@@ -31573,15 +31731,15 @@ inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
     }
 }
 
-// The value of a constant that an opkit_graph hands over.
+// Makes the tensor of a constant from its view in an opkit_graph.
 using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
 inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
   Tensor copy;
   copy.CopyFrom(TensorOfView(view));
   return copy;
 }
-// The graph, with the types of its inputs: those of the graph that it came from, or those that are
-// told. Error (kInvalidArgument) for a struct that is no graph.
+// Makes a Graph of an opkit_graph. An input has the type of the input of that name in `origin`,
+// else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
   if (!IsReadable(graph_of, kGraphBytes))
@@ -31645,7 +31803,8 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 
 // ---- opkit/op/abi/host_inference.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients
-// Inference in a library by the operators of the program that has loaded it. For definitions.
+// InferOnHost: a library's inference by the operators of the program that loaded it. Only
+// definitions include this header.
 #ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 
@@ -31655,7 +31814,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
 }
-// Errors: those of the program's operator; kNotFound where there is none.
+// Infers by the program's operator. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;
@@ -31697,7 +31856,7 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 
 // ---- opkit/op/abi/impl/abi_config.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// opkit_config, once in each direction.
+// Conversions of opkit_config in both directions.
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
@@ -31791,7 +31950,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 
 // ---- opkit/op/abi/impl/op_conversion.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Every member of opkit_op, once in each direction.
+// Conversions of opkit_op, member by member, in both directions.
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
@@ -31807,7 +31966,7 @@ OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   return -1;
 }
 
-// Completes the structs inside a record, and holds the arrays that they point to.
+// Fills in the ABI structs inside a record, and owns the arrays that they point to.
 class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
  public:
   OPKIT_COLD explicit ExportedOp(FunctionRecord record)
@@ -31879,7 +32038,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
   std::vector<int32_t> inplace_;
   std::vector<opkit_parameter> parameters_;
   std::vector<const opkit_parameter*> parameter_pointers_;
-  RefCountedList defaults_;  // of AbiAttributes
+  RefCountedList defaults_;  // list of AbiAttributes
 };
 
 OPKIT_COLD OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
@@ -31913,7 +32072,7 @@ OPKIT_INLINE void CheckLibraryTextEnds(const std::string& library, const char* t
                                       " bytes, or without an end"));
 }
 
-// Reads one operator's description, and refuses it where it is wrong.
+// Reads one operator's description; throws if it is wrong.
 class OpImport {
  public:
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
@@ -31964,7 +32123,7 @@ class OpImport {
     return text ? text : "";
   }
 
-  // Refuses a count that is damaged, or an array that is missing.
+  // Throws for a damaged count, or for a missing array.
   template <class T>
   void CheckArray(uint64_t count, const T* array, const char* what) const {
     if (count > kMostParts)

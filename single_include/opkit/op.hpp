@@ -3057,8 +3057,8 @@ class Arguments {
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
 // ---- opkit/op/abi/attr_map.hpp
-// AttrMap: an operator's attributes as text, which is how function operators read them; typed
-// access parses. Made once when the operator is built.
+// AttrMap: an operator's attributes as text, the form that function operators read; typed access
+// parses the text. Made once when the operator is built.
 #ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
 #define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
@@ -3068,7 +3068,7 @@ namespace detail {
 // The argument of a backward node that names the blob with its forward operator's state.
 inline constexpr std::string_view kStateArgument = "__state";
 
-// Its address identifies the type, in every translation unit.
+// The address of kTypeTag<T> identifies T, the same in every translation unit.
 template <class T>
 inline constexpr char kTypeTag = 0;
 
@@ -3084,14 +3084,15 @@ std::string NumberText(Number value) {
   char buffer[32];
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
 }
-// The shortest text that reads back as the same number; as the same float for a value that is one.
+// Returns the shortest text that reads back as the same number; as the same float if the value is a
+// float.
 inline std::string FloatText(double value) {
   const auto narrow = static_cast<float>(value);
   return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
 }
 
-// The attribute as text: 3, 0.1, true, text, [1, 2], ["a", "b"]. Floating-point numbers lose
-// nothing, unlike in messages.
+// Returns the attribute as text: 3, 0.1, true, text, [1, 2], ["a", "b"]. Floating-point numbers
+// lose nothing, unlike in messages.
 inline std::string AttributeText(const Attribute& attribute) {
   const Attribute::Values& values = attribute.values();
   if (attribute.type() == AttributeType::kString) return values.strings[0];
@@ -3113,7 +3114,7 @@ std::optional<T> ParseText(std::string_view text) {
     if (text == "true" || text == "True" || text == "1") return true;
     if (text == "false" || text == "False" || text == "0") return false;
     return std::nullopt;
-  } else {  // independent of the program's locale
+  } else {  // does not depend on the program's locale
     static_assert(std::is_arithmetic_v<T>,
                   "AttrMap::get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
@@ -3149,8 +3150,8 @@ std::optional<std::vector<T>> ParseList(std::string_view text) {
 
 }  // namespace detail
 
-// An operator's attributes as text, made once when the operator is built. The toolkit's own,
-// kStateArgument, is left out. Reading a number costs its parsing.
+// An operator's attributes as text, made once when the operator is built. Excludes the toolkit's
+// own attribute kStateArgument. Reading a number parses its text.
 class AttrMap {
  public:
   AttrMap() = default;
@@ -3167,26 +3168,26 @@ class AttrMap {
         items_.emplace_back(name, node.attrs[i]->text);
   }
 
-  // Takes the default of a declared attribute for one that the node does not give.
+  // Adds the default of a declared attribute that the node does not give.
   void AddDefault(const std::string& name, const Attribute& value) {
     if (!contains(name)) items_.emplace_back(name, detail::AttributeText(value));
   }
 
-  // The text of the attribute; null when there is none.
+  // Returns the text of the attribute; null if there is none.
   const std::string* find(std::string_view name) const {
     for (const auto& [key, text] : items_)
       if (key == name) return &text;
     return nullptr;
   }
   bool contains(std::string_view name) const { return find(name); }
-  // The attribute as T, `fallback` when there is none. Error (kTypeMismatch) for text that does not
-  // read as T.
+  // Returns the attribute as T, `fallback` if there is none. Throws kTypeMismatch for text that
+  // does not read as T.
   template <class T>
   T get(std::string_view name, T fallback) const {
     const std::string* text = find(name);
     return text ? Parse<T>(name, *text) : std::move(fallback);
   }
-  // The attribute as T. Error (kNotFound) when there is none.
+  // Returns the attribute as T. Throws kNotFound if there is none.
   template <class T>
   T get(std::string_view name) const {
     const std::string* text = find(name);
@@ -3200,7 +3201,7 @@ class AttrMap {
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
 
-  // The attributes as any map of strings; made at the first call for each type and kept.
+  // Returns the attributes as any map of strings; made at the first call for each type and kept.
   template <detail::StringMap Map>
   const Map& As() const {
     using Copy = detail::Shared<Map>;
@@ -3495,8 +3496,8 @@ class IssueScope {
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
 // ---- opkit/op/abi/abi_attributes.hpp
-// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
-// opkit_attr, and back. What another image hands over is checked member by member before it is
+// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
+// array of opkit_attr, and back. Data from another image is checked member by member before it is
 // read.
 #ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
@@ -3504,8 +3505,8 @@ class IssueScope {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
-// where the header's sizes are larger.
+// The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
+// header has members of later versions.
 inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
                           kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
                           kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
@@ -3514,42 +3515,41 @@ static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTenso
               sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
               sizeof(opkit_library) >= kLibraryBytes &&
               sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
-// The most elements, inputs or kernels: a larger count is taken for damage. So is a struct of more
-// bytes, and a name or another text of more.
+// The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
+// name or other text. A larger number counts as damage.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
 
-// Whether the other image's array lies as its elements must.
+// True if the other image's array is aligned for its elements.
 template <class T>
 bool IsAligned(const T* array) {
   return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
 }
-// Whether the other image's struct is there, lies as it must, and says a size that it can have.
+// True if the other image's struct is not null, is aligned, and has a size that it can have.
 template <class Struct>
 bool IsReadable(const Struct* it, uint64_t least_bytes) {
   return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
-// Error (kInvalidArgument) where the other image gives no room for an answer, or none that lies as
-// it must.
+// Throws kInvalidArgument if the other image's pointer for a result is null or not aligned.
 template <class T>
 void RequireRoom(const T* room, const char* what) {
   if (!room || !IsAligned(room))
     Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
 }
-// The other image's text; null is an empty one. Error (kInvalidArgument) where it does not end.
+// Copies the other image's text; null is empty. Throws kInvalidArgument for a text without an end.
 std::string TextOfAbi(const char* text);
 
-// The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
-// empty where it may be read.
+// Returns why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
+// empty if it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 
-// A tensor over the memory that another image views: `host` itself where the view still shows all
-// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
-// Error (kInvalidArgument) for a struct that is no view.
+// Returns a tensor over the memory that another image views. The result is `host` itself if the
+// view still shows all of it, or a part of `host`'s storage if the memory lies in it. Otherwise the
+// other image owns the memory. Throws kInvalidArgument for a struct that is no valid view.
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 
-// Holds all that the array points to.
+// Arguments as an array of opkit_attr; owns everything that the array points to.
 class AbiAttributes : public RefCounted {
  public:
   explicit AbiAttributes(const Arguments& arguments);
@@ -3560,7 +3560,7 @@ class AbiAttributes : public RefCounted {
   RefCountedList items_;  // an Item for each attribute
   std::vector<const opkit_attr*> pointers_;
 };
-// Copies everything. Error (kInvalidArgument) for a struct that is no attribute.
+// Copies the attributes. Throws kInvalidArgument for a struct that is no valid attribute.
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail
@@ -3569,26 +3569,27 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
 // ---- opkit/op/abi/program_host.hpp
-// The host whose functions the operators of this image call, and whether that is another program.
-// Apart from op/abi/host_table.hpp, since a library needs no table of its own.
+// The host whose functions this image's operators call, and whether the host is another program.
+// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The host functions that operators of this image call: the program's own table, or in a library
-// the table it was loaded with. Null before the first function operator is registered or loaded.
+// The host functions that this image's operators call: the program's own table, or in a library the
+// table that the program passed when it loaded the library. Null before the first function operator
+// is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
-// This program's own table, from the first call of ProgramHost() on. Relaxed: nothing is read by
-// it.
+// This program's own table; set by the first call of ProgramHost(). Relaxed: the pointer is only
+// compared.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
   return host && host == g_program_host.load(std::memory_order_relaxed);
 }
-// Whether this image is a library that another program has loaded.
+// True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail
@@ -3597,14 +3598,14 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 #endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
 // ---- opkit/op/abi/op_tensor.hpp
-// OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
-// of opkit_abi.h, so that the same function serves the program and a shared library.
+// OpTensor and Status: the arguments of a function operator and its result. They wrap the plain
+// structs of opkit_abi.h, so that the same function serves the program and a shared library.
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Extents or strides that lie elsewhere: a span whose index may count from the end and is checked.
+// A view of extents or strides: a span with a checked index, which may count from the end.
 class DimsView : public std::span<const int64_t> {
  public:
   DimsView(const int64_t* values, int size) : span(values, static_cast<size_t>(size)) {}
@@ -3613,12 +3614,12 @@ class DimsView : public std::span<const int64_t> {
   }
 };
 
-// A function may answer with one of these instead of a Status.
+// The values that a function may return instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
 inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
-// Success, or a failure with its text. One pointer, null for a success.
+// Success, or a failure with its text. One pointer, which is null for a success.
 class [[nodiscard]] OpStatus {
  public:
   OpStatus() = default;
@@ -3633,7 +3634,7 @@ class [[nodiscard]] OpStatus {
     return status;
   }
   bool ok() const { return !message_; }
-  // The text of the failure; empty for a success.
+  // Returns the text of the failure; empty for a success.
   std::string message() const { return message_ ? message_->value : std::string(); }
 
  private:
@@ -3647,9 +3648,9 @@ class [[nodiscard]] OpStatus {
 using Status = OpStatus;
 #endif
 
-// The text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread has its
-// own, empty at the start of every call. The host keeps it, because a thread-local string of a
-// library would keep the library in the process.
+// Adds to the text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread
+// has its own text, empty at the start of every call. The host keeps the text, because a
+// thread-local string of a library would keep the library in the process.
 class OPKIT_IMAGE_LOCAL ErrorMessageStream {
  public:
   template <class T>
@@ -3663,24 +3664,24 @@ class OPKIT_IMAGE_LOCAL ErrorMessageStream {
 };
 inline ErrorMessageStream ErrorMessage() { return {}; }
 
-// How a result is to be stored.
+// How a function must store a result.
 enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // the result is left out: there is no memory for it
+  kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
-  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
-  kAdd = OPKIT_REQ_ADD,          // to the present elements; only for operators with setAcceptAdd()
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
+  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with setAcceptAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
   return kNames[static_cast<int>(req)];
 }
 
-// A tensor as a function sees it: a view, copied freely, valid until its operator runs again. An
-// input or output that the node leaves out has no dtype and no data.
+// A tensor as the argument of a function: a view that may be copied, valid until its operator runs
+// again. An input or output that the node leaves out has no dtype and no data.
 class OpTensor {
  public:
   OpTensor() = default;
-  // Views memory that outlives it; `shape` and `strides` (in elements) too.
+  // Views memory, which must outlive the view, as must `shape` and `strides` (in elements).
   OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
            std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
       : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
@@ -3699,14 +3700,14 @@ class OpTensor {
               static_cast<int32_t>(req),
               0,
               nullptr} {}
-  // Copies as many members as the version of the ABI has that `view` was made with.
+  // Copies the members that exist in the ABI version of `view`.
   explicit OpTensor(const opkit_tensor& view) {
     std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
     view_.size = sizeof view_;
   }
 
-  // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
-  // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
+  // Returns the first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …].
+  // Writable in outputs and in mutated inputs. Throws kTypeMismatch for another T.
   template <Element T>
   T* data() const {
     if (dtype() != kDTypeOf<T>) [[unlikely]]
@@ -3716,14 +3717,15 @@ class OpTensor {
   void* raw_data() const { return view_.data; }
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
-  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  // Returns the shape or an extent; negative axes count from the end. Throws kOutOfRange for an
+  // axis that the tensor does not have.
   DimsView shape() const { return {view_.shape, view_.rank}; }
   int64_t dim(int axis) const { return shape()[axis]; }
-  // The strides, in elements.
+  // Returns the strides, in elements.
   DimsView strides() const { return {view_.strides, view_.rank}; }
   int64_t stride(int axis) const { return strides()[axis]; }
   int rank() const { return view_.rank; }
-  // The number of elements, by Tensor's name and by MXNet's.
+  // Returns the number of elements; `size` is MXNet's name for it.
   int64_t numel() const {
     int64_t count = 1;
     for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
@@ -3750,7 +3752,7 @@ class OpTensor {
                   tensor.device());
   }
 
-  // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
+  // Returns the viewed Tensor, for the toolkit; null if the view was not made from a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
   void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }
@@ -3780,8 +3782,8 @@ using MXTensor = OpTensor;
 #endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
 
 // ---- opkit/op/random.hpp
-// Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
-// seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
+// Random numbers for operators: a small generator, seeded by the host. Its numbers depend only on
+// the seed, the operator and the number of its runs: not on threads, nor on other operators.
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
@@ -3796,16 +3798,17 @@ constexpr uint64_t MixBits(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// The program's seed, set by SetSeed.
 struct RandomSeed {
   std::atomic<uint64_t> seed{0};
-  std::atomic<uint64_t> epoch{1};  // how often it was set
-  std::atomic<uint64_t> calls{0};  // of Invoke that have drawn since
+  std::atomic<uint64_t> epoch{1};  // number of SetSeed calls, plus 1
+  std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
 inline constinit thread_local bool t_in_invoke = false;
 
-// While it lives, operators of this thread are made for one call, by Invoke: the runs of different
-// calls are told apart by their order in the program.
+// Marks that this thread makes operators for one call of Invoke. The runs of different calls then
+// differ by the order of the calls in the program.
 class InvokeScope {
  public:
   InvokeScope() = default;
@@ -3817,16 +3820,16 @@ class InvokeScope {
   const bool outer_ = std::exchange(t_in_invoke, true);
 };
 
-// The seed of each run of an operator: it depends on SetSeed, the operator's key, and how often it
-// has run since.
+// The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
+// runs since SetSeed.
 class RunSeeds {
  public:
   void SetKey(std::string_view text) {
     key_ = 0;
     for (const char c : text) key_ = MixBits(key_ ^ static_cast<unsigned char>(c));
   }
-  // Relaxed: SetSeed is not called while an operator runs, and the order of calls of Invoke on
-  // different threads is nobody's.
+  // Relaxed: SetSeed must not be called while an operator runs, and calls of Invoke on different
+  // threads have no defined order.
   uint64_t Next() {
     const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
     if (epoch != epoch_) [[unlikely]] {
@@ -3844,17 +3847,18 @@ class RunSeeds {
 
 }  // namespace detail
 
-// Operators draw the same numbers again from their next run on: those that stay by their names and
-// runs, those of Invoke by the order of the calls. Not while an operator runs.
+// Restarts the random numbers of all operators from their next run on. An operator's numbers then
+// depend on its name and run; in Invoke, on the order of the calls. Must not be called while an
+// operator runs.
 inline void SetSeed(uint64_t seed) {
-  // Relaxed: operators that run later see it by whatever orders them after this call.
+  // Relaxed: the synchronisation that orders later runs after this call makes it visible to them.
   detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
   detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
   detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
 }
 
 // xoshiro256** (Blackman, Vigna 2018), a uniform random bit generator. Different (seed, stream)
-// are different sequences. Costs about 1 ns a number.
+// pairs give different sequences. Costs about 1 ns a number.
 class RandomGenerator {
  public:
   using result_type = uint64_t;
@@ -3877,9 +3881,9 @@ class RandomGenerator {
     state_[3] = Rotate(state_[3], 45);
     return result;
   }
-  // In [0, 1).
+  // Returns a number in [0, 1).
   constexpr double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
-  // Mean 0, variance 1 (Marsaglia's polar method).
+  // Returns a number with mean 0 and variance 1 (Marsaglia's polar method).
   double normal() {
     for (;;) {
       const double x = 2 * uniform() - 1, y = 2 * uniform() - 1;
@@ -3898,9 +3902,9 @@ class RandomGenerator {
 #endif  // OPKIT_OP_RANDOM_HPP_
 
 // ---- opkit/op/abi/op_resource.hpp
-// OpResource: the services that a function operator's host gives it: memory, scratch, threads, the
-// stream, random numbers, logging, sub-events, and every other operator by name. It calls
-// opkit_abi.h's table, so that it is the same in a program and in a library.
+// OpResource: the services of a function operator's host: memory, scratch, threads, the stream,
+// random numbers, logging, sub-events, and all other operators by name. It calls opkit_abi.h's
+// table, so that it is the same in a program and in a library.
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
@@ -3914,11 +3918,12 @@ inline const char* ToString(LogLevel level) {
 
 namespace detail {
 
-// Where the program's own host keeps exception objects, so that an exception of an operator of the
-// program arrives as it was thrown. Null in a library, whose exceptions must not leave it.
+// The functions by which the program's own host keeps exception objects, so that an exception of a
+// program's operator arrives as it was thrown. Null in a library, whose exceptions must not leave
+// it.
 struct ExceptionKeeper {
   void (*keep)() noexcept;  // keeps the exception being handled
-  void (*rethrow)();        // throws the exception kept last, if any
+  void (*rethrow)();        // throws the last kept exception, if any
 };
 OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr;
 
@@ -3929,7 +3934,7 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
              : ErrorCode::kOperatorFailed;
 }
 
-// Called in a catch block: returns the status for a caller of the ABI, and the exception's text.
+// Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
 OPKIT_COLD inline opkit_status DescribeException(
     std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
@@ -3944,8 +3949,8 @@ OPKIT_COLD inline opkit_status DescribeException(
   }
   return OPKIT_FAILED;
 }
-// Called in a catch block: reports the exception to the host, and says which status to return to
-// it.
+// Reports the exception in flight to the host, and returns the status for it; for use in a catch
+// block.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
   std::string text;
   const opkit_status status = DescribeException(text);
@@ -3953,8 +3958,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
   if (g_exceptions) g_exceptions->keep();
   return status;
 }
-// Runs `body`, which may answer with an OpStatus, for the host; exceptions are reported to the
-// host.
+// Runs `body` for the host. `body` may return an OpStatus; exceptions are reported to the host.
 template <class Body>
 OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   try {
@@ -3986,7 +3990,8 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
         "depend on f(attrs, shapes)");
 }
 
-// A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
+// A loop's body behind a function pointer. Keeps the body's exception, to be thrown where the loop
+// began.
 template <class F>
 struct LoopBody {
   F& f;
@@ -4007,7 +4012,7 @@ struct LoopBody {
   }
 };
 
-// Calls f(begin, end) for ranges that make up [0, n), on the host's threads.
+// Calls f(begin, end) for ranges that together are [0, n), on the host's threads.
 template <class F>
 void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
@@ -4034,7 +4039,7 @@ void RunHostLoop(const opkit_host* host, const opkit_call* call, int64_t n, int6
   });
 }
 
-// Work on its way to a stream.
+// The work of a launch() on its way to a stream.
 template <class F>
 struct LaunchedWork {
   F work;
@@ -4059,8 +4064,8 @@ struct LaunchedWork {
 
 }  // namespace detail
 
-// A named part of an operator's own code, for the scope's life: work in it has an identity of its
-// own, below the operator's.
+// Names a part of an operator's own code, for the scope's life: the work in it has its own
+// identity, below the operator's.
 class OpScope {
  public:
   OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
@@ -4076,9 +4081,9 @@ class OpScope {
   opkit_scope scope_{};
 };
 
-// The rest of an operator that returned before its outputs were there: Complete or Fail it, once,
-// from any thread. If the handle is dropped before, the operator fails. Its tensors and memory last
-// until then.
+// The handle by which an operator completes after it has returned: call Complete or Fail once, from
+// any thread. If the handle is destroyed before, the operator fails. The operator's tensors and
+// memory live until then.
 class OpCompletion {
  public:
   OpCompletion(const opkit_host* host, opkit_completion* completion)
@@ -4111,7 +4116,7 @@ class OpCompletion {
 
 namespace detail {
 
-// The upper half of the ABI's kind is the host's own: Invocation::custom.
+// Converts an identity. The upper half of the ABI's kind has the host's own Invocation::custom.
 inline opkit_invocation ToAbi(const Invocation& identity) {
   return {identity.id, identity.parent,
           static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
@@ -4123,8 +4128,8 @@ inline Invocation FromAbi(const opkit_invocation& identity) {
 
 }  // namespace detail
 
-// Goes on with the work of an operator in a thread of the author's own, for the scope's life.
-// `identity` comes from OpResource::invocation.
+// Continues an operator's work in a thread of the author, for the scope's life. `identity` comes
+// from OpResource::invocation.
 class OpAdoption {
  public:
   explicit OpAdoption(const Invocation& identity) {
@@ -4138,12 +4143,12 @@ class OpAdoption {
   opkit_scope scope_{};
 };
 
-// An operator that OpResource::invoke_async has begun. Valid during the call.
+// An operator that OpResource::invoke_async has started. Valid during the call.
 class OpPending {
  public:
   OpPending(const opkit_call* call, opkit_pending* pending) : call_(call), pending_(pending) {}
-  // Returns when it has ended; meanwhile the thread runs other work of the host's. Error: the one
-  // that it failed with.
+  // Waits for the operator's end; meanwhile the thread runs other work of the host. Throws the
+  // error with which the operator failed.
   void Wait() const {
     if (const opkit_status status = call_->host->wait(call_, pending_); status != OPKIT_OK)
       detail::ThrowHostFailure(call_->host, status);
@@ -4154,21 +4159,22 @@ class OpPending {
   opkit_pending* pending_;
 };
 
-// A handle, copied freely, valid during the call it was given to and, where that calls defer(),
-// until the completion: work that goes on captures a copy. Members may be called from any thread of
-// the call, except invoke(), invoke_async(), temporary() and random(), which one thread at a time
-// may. After the function has returned, defer(), invoke_async() and allocate_output() are an Error
-// (kFailedPrecondition).
+// The author's handle of a call; may be copied. Valid during the call and, after defer(), until the
+// completion: work that continues captures a copy. Any thread of the call may call its members,
+// except invoke(), invoke_async(), temporary() and random(): only one thread at a time may call
+// those. After the function has returned, defer(), invoke_async() and allocate_output() throw
+// kFailedPrecondition.
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
 
-  // The call itself: for the toolkit, and for members of opkit_abi.h that this class does not show.
+  // Returns the call itself, for the toolkit, and for members of opkit_abi.h that this class does
+  // not have.
   const opkit_call* call() const { return call_; }
 
-  // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
-  // the operator ends, also when it fails; on an asynchronous device when the stream has come past
-  // it. Null for 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
+  // Allocates `bytes` bytes of the device's memory, aligned to 64 bytes; every call returns
+  // different memory. Freed when the operator ends, also after a failure; on an asynchronous device
+  // when the stream has finished the run. Null for 0 bytes. Throws kInvalidArgument, kOutOfMemory.
   void* alloc(int64_t bytes) const {
     void* memory = nullptr;
     Check(host()->alloc(call_, bytes, &memory));
@@ -4181,7 +4187,7 @@ class OpResource {
       Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
     return static_cast<T*>(alloc(bytes));
   }
-  // A tensor in such memory.
+  // Allocates a tensor in such memory.
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
     opkit_tensor tensor{};
     tensor.size = sizeof tensor;
@@ -4193,10 +4199,10 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): one
-  // that has no dtype and that req() says is wanted. Before forward returns, also where the rest of
-  // the run is deferred. Also found among the outputs afterwards.
-  // Errors: kInvalidArgument for another output; kTypeMismatch where inference says another dtype;
+  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): an
+  // output that has no dtype and that req() requests. Call it before forward returns, even if the
+  // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
+  // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
     if (!OPKIT_ABI_HAS(host(), allocate_output))
@@ -4212,8 +4218,8 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // The memory declared by setScratch, undefined at the start of every run. Error
-  // (kFailedPrecondition) without setScratch.
+  // Returns the memory declared by setScratch, undefined at the start of every run. Throws
+  // kFailedPrecondition without setScratch.
   void* scratch() const {
     if (!call_->scratch) [[unlikely]]
       detail::ThrowNoScratch(call_);
@@ -4224,23 +4230,24 @@ class OpResource {
   Device device() const {
     return {static_cast<DeviceType>(call_->device_type), call_->device_index};
   }
-  // The stream that work goes to: a CPUStream, or the native one of the device; null on the CPU.
+  // Returns the stream for the operator's work: a CPUStream, or the native stream of the device;
+  // null on the CPU.
   void* stream() const { return call_->stream; }
   template <class T>
   T* stream() const {
     return static_cast<T*>(call_->stream);
   }
-  // Runs `work` at its place in the stream; on the CPU, now. Its captures are copied. Error
-  // (kUnsupported) on a device that runs no host code, as in parallel_for and invoke: issue work on
-  // stream() there.
+  // Runs `work` in the order of the stream; on the CPU at once. Moves `work` with its captures to
+  // the stream. Throws kUnsupported on a device that runs no host code, as do parallel_for and
+  // invoke: issue work on stream() there.
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
     using Work = detail::LaunchedWork<F>;
     Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
   }
-  // Calls f(i) for every i in [0, n) on the host's threads; at its place in the stream where there
-  // is one. With opkit/backends/cuda/parallel_for.hpp in a .cu file, an OPKIT_DEVICE lambda is a
+  // Calls f(i) for every i in [0, n) on the host's threads; in the order of the stream if there is
+  // a stream. With opkit/backends/cuda/parallel_for.hpp in a .cu file, an OPKIT_DEVICE lambda is a
   // kernel on the stream.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
@@ -4250,7 +4257,8 @@ class OpResource {
       LoopOnHost(n, std::move(f), grain);
   }
 
-  // One sequence for each run, whose numbers SetSeed and the operator's name decide.
+  // Returns the generator of this run; its numbers depend on SetSeed, the operator's name and the
+  // run.
   RandomGenerator& random() const {
     static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
     uint64_t* room = const_cast<opkit_call*>(call_)->author;
@@ -4260,7 +4268,7 @@ class OpResource {
     }
     return *std::launder(reinterpret_cast<RandomGenerator*>(room));
   }
-  // Independent sequences, for instance one for each row of a parallel loop.
+  // Returns a generator of an independent sequence, for instance for each row of a parallel loop.
   RandomGenerator random(uint64_t stream) const {
     return RandomGenerator(call_->random_seed, stream);
   }
@@ -4270,24 +4278,25 @@ class OpResource {
     host()->log(call_, static_cast<int32_t>(level), StrCat(parts...).c_str());
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
-  // The identity of this thread's work; OpAdoption goes on with it in another thread.
+  // Returns the identity of this thread's work; OpAdoption continues it in another thread.
   Invocation invocation() const {
     opkit_invocation now{};
     host()->invocation(&now);
     return detail::FromAbi(now);
   }
 
-  // Operators with setAsync() call it: the function may return before its outputs are there, and
-  // the holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
+  // Lets the function of an operator with setAsync() return before its outputs are computed; the
+  // holder of the handle completes the run. At most once in a call. Throws kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;
     Check(host()->defer(call_, &completion));
     return OpCompletion(host(), completion);
   }
 
-  // Runs another operator on these tensors, writing into the outputs given. The host keeps it ready
-  // from run to run. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
-  // kInvalidArgument when an output has another dtype or shape than the result.
+  // Runs another operator on these tensors and writes into the given outputs. The host keeps the
+  // prepared operator from run to run. On a CPU stream the operator runs in the order of the
+  // stream. Throws the errors of Invoke; kInvalidArgument if an output has another dtype or shape
+  // than the result.
   //
   //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
   void invoke(std::string_view op, std::span<const OpTensor> inputs,
@@ -4302,10 +4311,11 @@ class OpResource {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
            args);
   }
-  // The same on the host's threads, beside the caller's own code; a pool of one thread runs it at
-  // once, a stream at its place. Its Error is that of Wait, or of the operator where nobody waits:
-  // it has ended before the operator does. Errors, of this call: as invoke for what is wrong before
-  // it runs; kUnsupported in a program of an older ABI.
+  // Does the same on the host's threads, in parallel to the caller's own code. A pool of one thread
+  // runs it at once; a stream runs it in its order. Wait throws the operator's Error; without a
+  // Wait the calling operator fails with it. The started operator always ends before the calling
+  // one. This call throws like invoke for errors before the run; kUnsupported in a program of an
+  // older ABI.
   //
   //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
   //   …
@@ -4329,11 +4339,12 @@ class OpResource {
                         std::span(outputs.begin(), outputs.size()), args);
   }
 
-  // Runs a graph that the operator's node carries (OpContext::node), or a part of one, in the
-  // program: for what an operator has taken and cannot do itself. Inputs and outputs by position;
-  // the results are written to the tensors given. Made ready once; at its place in a CPU stream.
-  // Errors: of the graph's operators, in its first run of Compile; kInvalidArgument where tensors
-  // do not fit; kUnsupported in a program of an older ABI and off the CPU.
+  // Runs a graph that the operator's node carries (OpContext::node), or a part of a graph, in the
+  // program: for nodes that an operator has accepted but cannot run itself. Inputs and outputs are
+  // matched by position; the results are written to the given tensors. The host prepares the graph
+  // once; on a CPU stream the graph runs in the order of the stream. Throws the errors of the
+  // graph's operators, and in its first run those of Compile; kInvalidArgument if tensors do not
+  // fit; kUnsupported in a program of an older ABI and off the CPU.
   void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
                  std::span<const OpTensor> outputs) const {
     if (!OPKIT_ABI_HAS(host(), run_graph))
@@ -4370,8 +4381,9 @@ class OpResource {
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
 // ---- opkit/op/function/function_signature.hpp
-// The signatures that function operators may have, read at compile time and adapted to one erased
-// form each. The fast forms are passed through; the others copy maps and vectors at every call.
+// The signatures that function operators may have, read at compile time and adapted to one
+// type-erased form each. The fast forms are passed through; the others copy maps and vectors at
+// every call.
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
@@ -4386,12 +4398,12 @@ struct FusedNode;
 // The device and the node that a state is made for.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;      // the node; null in a library
-  const opkit_node* node = nullptr;      // the same, with its graphs; lasts as long as the state
-  const KernelConfig* config = nullptr;  // what selection chose of the kernel's proposals
+  const OperatorDef* def = nullptr;  // the node; null in a library
+  const opkit_node* node = nullptr;  // the same node, with its graphs; lives as long as the state
+  const KernelConfig* config = nullptr;  // the selected configuration
 };
 
-// Whether an operator runs the forward or the backward functions of its record.
+// Selects the forward or the backward functions of a record.
 enum class FunctionPass : uint8_t { kForward, kBackward };
 
 namespace detail {
@@ -4401,10 +4413,11 @@ inline OpStatus StatusOfAnswer(int answer) {
 }
 }  // namespace detail
 
-// An operator that keeps data between its runs. Made by setCreateOpState's function once for each
-// operator instance, and destroyed with it or, where a run that it deferred is in flight, in the
-// thread that completes that. A class overrides either form of Forward and Backward; that of spans
-// does not allocate. Run is for a class that does both passes by one function.
+// The base class of an operator that keeps data between its runs. The function of setCreateOpState
+// makes it once for each operator instance. It is destroyed with the instance, or, while a deferred
+// run is in flight, in the thread that completes that run. A class overrides either form of Forward
+// and Backward; the form with spans does not allocate. Run is for a class with one function for
+// both passes.
 class StatefulOp : public detail::RefCounted {
  public:
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
@@ -4421,7 +4434,7 @@ class StatefulOp : public detail::RefCounted {
                             OpResource& resource) {
     return detail::StatusOfAnswer(Backward(List(inputs), List(outputs), resource));
   }
-  // The same with lists that are made at every call, and an answer of SUCCESS or FAIL.
+  // The same with lists that are allocated at every call, and a result of SUCCESS or FAIL.
   virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
     return FAIL;
@@ -4437,8 +4450,8 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
-// Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
-// before its value is known.
+// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape has an unknown rank
+// until the value is known.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
@@ -4460,8 +4473,8 @@ namespace detail {
 template <class... Types>
 struct TypeList {};
 
-// The signature of a function pointer, or of a function object whose operator() is neither
-// overloaded nor generic. Deduction also takes noexcept functions.
+// Reads the signature of a function pointer, or of a function object whose operator() is neither
+// overloaded nor generic. Deduction also accepts noexcept functions.
 template <class R, class... P>
 struct SignatureParts {
   using Return = R;
@@ -4501,20 +4514,20 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   }
 }
 
-// P without reference or pointer, if P passes a T by value, reference or pointer.
+// P without reference or pointer: the type T that P passes by value, reference or pointer.
 template <class P>
 using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
 template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// Whether the caller sees values that the function writes to P.
+// True if the caller sees values that the function writes to P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
      std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
 
-// `object`, passed as P.
+// Passes `object` as P.
 template <class P, class T>
 P PassAs(T& object) {
   if constexpr (std::is_pointer_v<P>)
@@ -4525,7 +4538,8 @@ P PassAs(T& object) {
     return std::move(object);
 }
 
-// Attributes: const AttrMap&, or a map of strings by value or const reference.
+// True for a parameter that takes attributes: const AttrMap&, or a map of strings by value or const
+// reference.
 template <class P>
 constexpr bool IsAttrs() {
   using Map = std::remove_cvref_t<P>;
@@ -4546,7 +4560,7 @@ const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
     return attrs.As<Map>();
 }
 
-// Tensors: a span, or a vector by value, reference or pointer.
+// True for a parameter that takes tensors: a span, or a vector by value, reference or pointer.
 template <class P, bool kInputs>
 inline constexpr bool kIsTensors =
     std::is_same_v<std::remove_cvref_t<P>, std::span<const OpTensor>> ||
@@ -4571,7 +4585,7 @@ class TensorsArg {
   std::conditional_t<kCopies, Pointee<P>, std::remove_cvref_t<P>> items_;
 };
 
-// Types as DType, or as int with -1 for unknown.
+// True for a parameter that takes types: as DType, or as int with -1 for unknown.
 template <class P>
 inline constexpr bool kIsTypes = kIsPassed<P> && (std::is_same_v<Pointee<P>, std::vector<int>> ||
                                                   std::is_same_v<Pointee<P>, std::vector<DType>>);
@@ -4603,7 +4617,8 @@ class TypesArg {
   std::vector<Item> items_;
 };
 
-// Shapes of int64_t or unsigned int. An unknown extent is -1 in both: 4294967295 as unsigned int.
+// True for a parameter that takes shapes, of int64_t or unsigned int. An unknown extent is -1 in
+// both: 4294967295 as unsigned int.
 template <class P>
 inline constexpr bool kIsShapes =
     kIsPassed<P> && (std::is_same_v<Pointee<P>, ShapeVectors> ||
@@ -4652,8 +4667,7 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Adapt makes an Erased function of an `f` whose parameters are those of the list, where that is
-// possible.
+// Makes an Erased function from an `f` with the parameters of the list, if possible.
 template <class Erased>
 using As = std::type_identity<Erased>;
 template <class F, class A, class I, class O, class R>
@@ -4706,7 +4720,8 @@ MutateInputsFunction Adapt(As<MutateInputsFunction>, F f, TypeList<A, I>) {
 }
 template <class P>
 inline constexpr bool kIsStateOwner = false;
-// Whether P is a std::unique_ptr<StatefulOp>*; <memory> is not included for it.
+// True if P is a std::unique_ptr<StatefulOp>*; recognised by its members, so that <memory> is not
+// included.
 template <class P>
   requires requires(P* owner) {
     requires std::is_same_v<typename P::element_type, StatefulOp>;
@@ -4716,8 +4731,8 @@ inline constexpr bool kIsStateOwner<P*> = true;
 template <class P>
 inline constexpr bool kIsStateOut = std::is_same_v<P, StatefulOp**> || kIsStateOwner<P>;
 
-// The place where the function makes its state. The state is adopted at once, so that it is freed
-// also when the function fails after making it.
+// Receives the state that a function makes. Adopts the state at once, so that it is freed also if
+// the function fails after making it.
 template <class P>
 class StateOut {
  public:
@@ -4776,7 +4791,7 @@ FlopsFunction Adapt(As<FlopsFunction>, F f, TypeList<A, I, O>) {
     return static_cast<uint64_t>(f(PassAttrs<A>(attrs), in.Get(), out.Get()));
   };
 }
-// Whether a function F can be an Erased one, and F in that form.
+// True if a function F can be adapted to the form Erased; AdaptTo adapts it.
 template <class Erased, class F>
 inline constexpr bool kFits = requires {
   Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
@@ -4795,23 +4810,23 @@ Erased AdaptTo(F f) {
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
 // ---- opkit/op/schema/value_schema.hpp
-// The documentation of an operator's attributes, inputs and outputs: the same in a schema and
-// across the boundary of a library.
+// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
+// in a library's record.
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// One attribute that an operator takes.
+// An attribute that an operator accepts.
 struct AttributeSchema {
   std::string name;
   std::string doc;
   bool required = false;
   std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
-  std::vector<std::string> values = {};  // that a string, or each of a list, may have; empty: any
+  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
 
-  // The first string of an attribute that is none of the values; null where all are.
+  // Returns the first string of an attribute that is none of the values; null if all are allowed.
   const std::string* FindOther(const Attribute& given) const {
     for (const std::string& found : given.values().strings) {
       bool allowed = values.empty();
@@ -4822,13 +4837,13 @@ struct AttributeSchema {
   }
 };
 
-// One input or output.
+// An input or output.
 struct ValueSchema {
   std::string name;
   std::string doc;
   std::vector<DType> dtypes;  // empty: any
 
-  // True also for a dtype that is not known.
+  // True if the dtype is allowed, or unknown.
   bool Allows(DType dtype) const {
     for (const DType allowed : dtypes)
       if (allowed == dtype) return true;
@@ -4841,24 +4856,24 @@ struct ValueSchema {
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 // ---- opkit/op/function_op.hpp
-// REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
-// have. The builder fills in a record, which a program registers
-// (op/function/function_operator.hpp) and a library hands over (plugin/export/library_export.hpp).
+// REGISTER_OP: operators made of plain functions, in the spelling of MXNet's loadable operators.
+// The builder fills in a record. A program registers the record
+// (op/function/function_operator.hpp); a library exports it (plugin/export/library_export.hpp).
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether REGISTER_OP takes the name: my_gemm, com.me.Gemm, me::Gemm.
+// True if REGISTER_OP accepts the name: my_gemm, com.me.Gemm, me::Gemm.
 consteval bool IsOperatorName(std::string_view name) {
   for (const char c : name)
     if (c == '"' || c == ' ' || c == '<' || c == '(') return false;
   return !name.empty();
 }
 
-// What holds a library: its operators, those of its runs that end after their function, and whoever
-// else has a handle. Relaxed everywhere: unloading reads the numbers for its message alone.
+// Counts the operators and deferred runs that keep a library loaded. Any other handle to it keeps
+// the library loaded as well. Relaxed everywhere: unloading reads the counts only for its message.
 struct FunctionUse : RefCounted {
   std::atomic<int64_t> operators{0}, late_runs{0};
 };
@@ -4868,28 +4883,29 @@ struct FunctionUse : RefCounted {
 // The functions for one device type.
 struct FunctionDevice {
   std::string name;                    // "cpu", "gpu", …
-  std::string backend;                 // of a library's kernel; empty: the plain one
+  std::string backend;                 // the backend of a library's kernel; empty: the plain kernel
   DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
   ForwardFunction forward, backward;
-  CreateStateFunction create_state;  // where set, its object is called instead of the two
-  bool shares_state = true;          // backward runs the object that forward has used
-  // Of a library's kernel that proposes configurations; empty: one, as the record says.
+  CreateStateFunction create_state;  // if set, its object runs instead of forward and backward
+  bool shares_state = true;          // backward runs the same object as forward
+  // Set for a library's kernel that proposes configurations. Empty: one configuration, as the
+  // record declares.
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
-  // Of one that takes the next node in.
+  // Set for a library's kernel that can fuse with the next node.
   UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
-  opkit_kernel abi{};  // the functions' form in opkit_abi.h, where the record crosses
+  opkit_kernel abi{};  // the same in the form of opkit_abi.h, for libraries
 };
 
-// The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
-// and typed operators. op/abi/op_conversion.hpp makes an opkit_op of it, and a record again where a
-// program loads the library. Read-only after registration; called from several threads.
+// The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
+// typed operators. op/abi/op_conversion.hpp converts it to an opkit_op, and back to a record in the
+// program that loads the library. Read-only after registration; several threads call it.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
   int line = 0;
   std::string doc;
-  std::string library;  // the library that it came from; empty for the program itself
-  // As that library announces them: its own version, or that of its toolkit.
+  std::string library;  // the library of the record; empty for the program itself
+  // The name and version that the library announces: its own version, or that of its toolkit.
   std::string library_name, library_version;
   uint64_t flags = 0;  // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
@@ -4904,16 +4920,17 @@ struct FunctionOpRecord : detail::RefCounted {
   MutateInputsFunction mutate_inputs;
   ScratchFunction scratch;
   FlopsFunction flops;
-  // Their form in opkit_abi.h, where the record crosses.
+  // The record in the form of opkit_abi.h, for a record that crosses the boundary.
   opkit_op abi{};
-  // detail::FunctionHooks, which answer for a library's operator instead of the functions.
+  // detail::FunctionHooks, which a loaded library's operator uses instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  // A library's: held by every operator made of the record, and by what may make more.
+  // The library's use count. Every operator made of the record holds it, and so does everything
+  // that may make more operators.
   detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
-  // The attributes of a node, with the defaults of those that it does not give.
+  // Returns the attributes of a node, with defaults for attributes that the node does not give.
   template <class From>
   AttrMap Attrs(const From& from) const {
     AttrMap attrs(from);
@@ -4921,7 +4938,8 @@ struct FunctionOpRecord : detail::RefCounted {
       if (declared.default_value) attrs.AddDefault(declared.name, *declared.default_value);
     return attrs;
   }
-  // How many inputs and outputs a node has: parse_attrs says it, or those that are declared.
+  // Sets the numbers of a node's inputs and outputs: from parse_attrs if set, else from the
+  // declared inputs and outputs.
   OpStatus CountValues(const AttrMap& attrs, int* num_in, int* num_out) {
     if (parse_attrs) return parse_attrs(attrs, num_in, num_out);
     if (!inputs.empty()) *num_in = static_cast<int>(inputs.size());
@@ -4929,7 +4947,7 @@ struct FunctionOpRecord : detail::RefCounted {
     return {};
   }
   bool Has(uint64_t flag) const { return (flags & flag) != 0; }
-  // Whether a record that has crossed has a backward function.
+  // True if a record that came from a library has a backward function.
   bool HasBackward() const {
     for (const FunctionDevice& device : devices)
       if (device.abi.backward) return true;
@@ -4941,8 +4959,8 @@ namespace detail {
 using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 }  // namespace detail
 
-// Fills in a record; made by REGISTER_OP. Devices are "cpu" (also when none is given), "gpu",
-// "cpu_stream", or the name of a device type of your own. A function may be a function, a function
+// The builder that REGISTER_OP makes; fills in a record. Devices are "cpu" (the default), "gpu",
+// "cpu_stream", or the name of your own device type. A setter accepts a function, a function
 // pointer or a lambda.
 //
 //   int forward(std::map<std::string, std::string> attrs, std::vector<OpTensor> inputs,
@@ -4951,12 +4969,12 @@ using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 //       .setParseAttrs(parseAttrs).setInferType(inferType).setInferShape(inferShape);
 //
 // Attributes arrive in a map of strings, by value or const reference; tensors in a vector, by
-// value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
-// The form that allocates nothing is
+// value, reference or pointer. The function returns int (1 is success), bool, ReturnValue, Status
+// or void. The form that allocates nothing is
 //   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
 //
-// Host takes the record, and is told what is added to it: FunctionOpHost in a program,
-// LibraryOpHost in a library.
+// Host receives the record and each addition to it: FunctionOpHost in a program, LibraryOpHost in a
+// library.
 template <class Host>
 class BasicFunctionOpBuilder {
  public:
@@ -4970,8 +4988,8 @@ class BasicFunctionOpBuilder {
     });
   }
 
-  // Computes the outputs. Their shapes are those that inferShape says; without it, those that the
-  // output tensors have before the run.
+  // Sets the function that computes the outputs. Output shapes come from inferShape; without it,
+  // from the output tensors before the run.
   template <class F>
   BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
     static_assert(detail::kFits<ForwardFunction, F>,
@@ -4982,8 +5000,9 @@ class BasicFunctionOpBuilder {
     return OnDevice<FunctionPass::kForward>(device, "setForward", &FunctionDevice::forward,
                                             std::move(f));
   }
-  // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
-  // this order: the operator <name>_backward, and the gradient of this one.
+  // Sets the function that computes the gradients of the inputs. Its tensors are the gradients of
+  // the outputs, the inputs and the outputs, in this order. Registers the operator <name>_backward,
+  // and the gradient of this operator.
   template <class F>
   BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
     static_assert(detail::kFits<ForwardFunction, F>,
@@ -4994,8 +5013,9 @@ class BasicFunctionOpBuilder {
     return OnDevice<FunctionPass::kBackward>(device, "setBackward", &FunctionDevice::backward,
                                              std::move(f));
   }
-  // Makes the object that runs the operator. It is also asked for the gradient, but for that of an
-  // operator with setIsSubgraphOp(), which is its graph's; with setNoGradient() there is none.
+  // Sets the function that makes the object that runs the operator. The object also computes the
+  // gradient, with two exceptions: after setIsSubgraphOp() the gradient is the graph's, and after
+  // setNoGradient() there is none.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -5010,7 +5030,8 @@ class BasicFunctionOpBuilder {
           host_.template Add<FunctionPass::kBackward>(*added);
     });
   }
-  // Says that the operator has no gradient, for instance because its StatefulOp has no Backward.
+  // Declares that the operator has no gradient, for instance because its StatefulOp has no
+  // Backward.
   BasicFunctionOpBuilder& setNoGradient() {
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
@@ -5020,9 +5041,9 @@ class BasicFunctionOpBuilder {
       host_.NoGradient();
     });
   }
-  // Declares an attribute of any type, of type T, or of the type of its default, which the
-  // functions read where a node does not give it. Once one is declared, a node may give no other,
-  // unless setOpenAttrs() is called.
+  // Declares an attribute of any type, of type T, or of the type of its default. The functions get
+  // the default if a node does not give the attribute. After the first declaration a node may give
+  // no undeclared attribute, unless setOpenAttrs() is called.
   BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
     return Declare({name, doc, false, {}, {}});
   }
@@ -5033,7 +5054,7 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& setAttr(const char* name, const char* doc, Attribute fallback) {
     return Declare({name, doc, false, fallback.type(), fallback});
   }
-  // Declares one that every node must give.
+  // Declares an attribute that every node must give.
   template <class T>
   BasicFunctionOpBuilder& setRequiredAttr(const char* name, const char* doc) {
     return Declare({name, doc, true, kAttributeTypeOf<T>, {}});
@@ -5041,8 +5062,8 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& setOpenAttrs() {
     return Guarded([&] { host_.OpenAttrs(); }).Set(OPKIT_OP_OPEN_ATTRS);
   }
-  // Declares the next input or output: its name, and the dtypes where they are limited. Those
-  // declared are the inputs and outputs of every node where there is no setParseAttrs.
+  // Declares the next input or output: its name and, if limited, its dtypes. Without setParseAttrs
+  // every node has exactly the declared inputs and outputs.
   BasicFunctionOpBuilder& setInput(const char* name, const char* doc = "",
                                    std::vector<DType> dtypes = {}) {
     return Guarded([&] {
@@ -5057,9 +5078,9 @@ class BasicFunctionOpBuilder {
       host_.Output(record_->outputs);
     });
   }
-  // Says how many inputs and outputs a node with these attributes has, and refuses wrong
-  // attributes. Without it, and without declared ones, any number goes; a library's operator needs
-  // one of the two.
+  // Sets the function that computes the numbers of inputs and outputs from the attributes, and
+  // refuses wrong attributes. Without it, and without declared inputs and outputs, any number is
+  // allowed; a library's operator needs one of the two.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -5067,8 +5088,8 @@ class BasicFunctionOpBuilder {
                   "num_in, int* num_out)");
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
-  // Infers dtypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for
-  // unknown. Without it every output has the dtype of input 0.
+  // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes are
+  // numbers of DType, -1 for unknown. Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kFits<InferTypeFunction, F>,
@@ -5077,10 +5098,10 @@ class BasicFunctionOpBuilder {
     host_.InfersTypes();
     return Once(record_->infer_type, "setInferType", std::move(f));
   }
-  // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
-  // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
-  // While something is unknown a failure means that nothing can be said yet. A library's operator
-  // that has outputs needs it, unless it calls setAllocatesOutputs().
+  // Sets the function that infers the outputs' shapes from the inputs', or the reverse. An unknown
+  // extent is -1 (as unsigned int the largest number); a value without any known shape has an empty
+  // shape. While something is unknown, a failure means only that no shape can be inferred yet. A
+  // library's operator with outputs needs this function, unless it calls setAllocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -5090,7 +5111,7 @@ class BasicFunctionOpBuilder {
     host_.InfersShapes();
     return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
-  // Names the inputs that are written to.
+  // Sets the indices of the inputs that the operator writes to.
   template <class F>
   BasicFunctionOpBuilder& setMutateInputs(F f) {
     static_assert(detail::kFits<MutateInputsFunction, F>,
@@ -5103,8 +5124,8 @@ class BasicFunctionOpBuilder {
     return setMutateInputs(
         [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) { out = list; });
   }
-  // Asks for memory for the whole of a run of either pass, known from the shapes of the forward
-  // inputs before it, so that a plan can hold it.
+  // Requests scratch memory for every run, forward or backward. The size depends only on the
+  // attributes and the shapes of the forward inputs, so that a plan can reserve it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     host_.NeedsScratch();
     return Once(record_->scratch, "setScratch",
@@ -5119,7 +5140,8 @@ class BasicFunctionOpBuilder {
     host_.NeedsScratch();
     return Once(record_->scratch, "setScratch", std::move(f));
   }
-  // Counts the arithmetic of a run whose shapes are all known; the toolkit counts the bytes.
+  // Sets the function that counts the floating-point operations of a run with known shapes; the
+  // toolkit counts the bytes.
   template <class F>
   BasicFunctionOpBuilder& setFlops(F f) {
     static_assert(detail::kFits<FlopsFunction, F>,
@@ -5129,36 +5151,37 @@ class BasicFunctionOpBuilder {
     Once(record_->flops, "setFlops", std::move(f));
     return Guarded([&] { host_.Cost(); });
   }
-  // Names pairs {input, output} that may share memory.
+  // Adds pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded([&] {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
   }
-  // Its nodes carry a graph, which the functions run; one without is refused. Without setBackward
-  // its gradient is that of the graph.
+  // Declares that every node carries a graph, which the functions run; refuses a node without a
+  // graph. Without setBackward the gradient is the graph's.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
     return Guarded([&] {
              host_.NeedsSubgraph();
              for (const FunctionDevice& device : record_->devices)
                if (device.backward) return;
-             host_.DropBackward();  // of setCreateOpState
+             host_.DropBackward();  // the one that setCreateOpState added
            })
         .Set(OPKIT_OP_SUBGRAPH);
   }
-  // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
+  // Declares that the functions respect strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
-  // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
+  // Declares that the functions respect OpReq::kAdd. Otherwise the toolkit adds their results.
   BasicFunctionOpBuilder& setAcceptAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
-  // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
-  // On the CPU; on streams the stream does it.
+  // Declares that the work may end after forward has returned: forward calls OpResource::defer(),
+  // and the holder of its result completes the run. For the CPU; on streams the stream completes
+  // the run.
   BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
-  // The data decides the shapes of outputs: those that inference leaves open have no dtype and no
-  // memory before forward makes them by OpResource::allocate_output. Not on CPU streams, where
+  // Declares that data decides the shapes of outputs. An output that inference leaves open has no
+  // dtype and no memory until forward calls OpResource::allocate_output. Not for CPU streams, where
   // the work runs after forward.
   BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
-  // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
-  // a graph never merges, folds or drops such nodes.
+  // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
+  // effect beside its outputs: a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
     return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
@@ -5176,7 +5199,8 @@ class BasicFunctionOpBuilder {
     });
   }
   BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
-  // Static initialisers must not throw: an error is kept, and reported when the operator is used.
+  // Keeps an error and reports it when the operator is used, because static initialisers must not
+  // throw.
   template <class F>
   BasicFunctionOpBuilder& Guarded(F call) noexcept {
     try {
@@ -5309,7 +5333,7 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 // ---- opkit/op/function/partition_signature.hpp
-// MXNet's signatures of a partitioner's functions, which a program and a library take alike.
+// MXNet's signatures of a partitioner's functions. Programs and libraries accept the same ones.
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -5318,8 +5342,8 @@ namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
-// Passed where a function takes a map from strings, std::unordered_map or std::map, by value or
-// reference: becomes the one that it takes, which this header need not include.
+// The argument for a function's map of strings, std::unordered_map or std::map, by value or
+// reference. Converts to the map type of the function, so that this header need not include it.
 template <class Value>
 class MapArgument {
  public:
@@ -5341,7 +5365,7 @@ class MapArgument {
     };
     return made->value;
   }
-  // What the map holds after the call.
+  // Returns the contents of the map after the call.
   Items Read() const { return map_ ? read_(*map_) : items_; }
 
  private:
@@ -5352,7 +5376,7 @@ class MapArgument {
 using StringMapArgument = MapArgument<std::string>;
 using TensorMapArgument = MapArgument<OpTensor>;
 
-// MXNet's signatures.
+// The signatures of MXNet's versions.
 template <class F>
 concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
 template <class F>
@@ -5368,8 +5392,8 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f in the one of the forms that it has. The form with a pointer is MXNet 1.7's, which reads
-// the ids as flags: 0 leaves a node alone.
+// Calls f with the parameters of its form. The form with a pointer is MXNet 1.7's, which uses the
+// ids as flags: 0 leaves a node alone.
 template <class F>
 MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                                StringMapArgument& options) {
@@ -6869,8 +6893,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 #endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
 // ---- opkit/op/abi/impl/abi_attributes.ipp
-// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
-// that come in.
+// Tensors and attributes across the ABI: outgoing views, and the checks of incoming structs.
 #ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -6880,8 +6903,8 @@ namespace detail {
 static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
 static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
 
-// Bytes from the first element of a view to the end of the last; false where they cannot be
-// counted.
+// Counts the bytes from the first element of a view to the end of the last; false if 64 bits cannot
+// count them.
 inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
   int64_t last = 0, step = 0;
   for (int i = 0; i < view.rank; ++i)
@@ -6892,7 +6915,7 @@ inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
          !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
 }
 
-inline constexpr uint64_t kMostStringBytes = uint64_t{1} << 32;  // of a string attribute
+inline constexpr uint64_t kMostStringBytes = uint64_t{1} << 32;  // limit for a string attribute
 
 OPKIT_INLINE std::string TextOfAbi(const char* text) {
   const size_t bytes = text ? ::strnlen(text, kMostTextBytes + 1) : 0;
@@ -6902,7 +6925,7 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
   return {text ? text : "", bytes};
 }
 
-// Why a struct must not be read; null where it may be.
+// Returns why a struct must not be read; null if it may be read.
 template <class Struct>
 const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
   if (!it) return "is null";
@@ -6988,7 +7011,7 @@ OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
                 std::move(strides));
 }
 
-// An opkit_attr with all that it points to.
+// An opkit_attr with all data that it points to.
 struct AbiAttribute : RefCounted {
   AbiAttribute(const std::string& attribute_name, const Attribute& attribute)
       : name(attribute_name),
@@ -7079,35 +7102,36 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 // ---- opkit/op/abi/op_conversion.hpp
-// An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
-// without trusting it, as a record. A new value of opkit_op is added in abi/opkit_abi.h, in
-// FunctionOpRecord and in this header's definitions; CONTRIBUTING.md says where a new function is.
+// Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
+// library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
+// abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
+// how to add a function.
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
+// Returns the device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
 
-// The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
-// kernels call the record's functions and let no exception out; the record's `abi` is handed over
-// as it is.
+// Returns the record as an opkit_op, which lives as long as the owner that is added to `owners`.
+// Its kernels must call the record's functions and let no exception out: the pointers in the
+// record's `abi` are passed on unchanged.
 OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
 
-// Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
-// functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
-// (kInvalidArgument) for every fault of the description.
+// Reads operator `index` of a library into a record. Its devices, in the order of op.kernels, have
+// no functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Throws
+// kInvalidArgument for every fault of the description.
 FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& library);
 
 // Throws an Error: "library NAME WHAT; MEND".
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Refuses a name that is no short line of text. A null name passes.
+// Throws for a name that is not a short line of text. A null name passes.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what);
-// Refuses a text that does not end. A null text passes.
+// Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
@@ -7575,7 +7599,7 @@ OPKIT_INLINE void NameIndex::Grow() {
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
 // ---- opkit/op/abi/impl/op_conversion.ipp
-// Every member of opkit_op, once in each direction.
+// Conversions of opkit_op, member by member, in both directions.
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
@@ -7591,7 +7615,7 @@ OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   return -1;
 }
 
-// Completes the structs inside a record, and holds the arrays that they point to.
+// Fills in the ABI structs inside a record, and owns the arrays that they point to.
 class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
  public:
   OPKIT_COLD explicit ExportedOp(FunctionRecord record)
@@ -7663,7 +7687,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
   std::vector<int32_t> inplace_;
   std::vector<opkit_parameter> parameters_;
   std::vector<const opkit_parameter*> parameter_pointers_;
-  RefCountedList defaults_;  // of AbiAttributes
+  RefCountedList defaults_;  // list of AbiAttributes
 };
 
 OPKIT_COLD OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
@@ -7697,7 +7721,7 @@ OPKIT_INLINE void CheckLibraryTextEnds(const std::string& library, const char* t
                                       " bytes, or without an end"));
 }
 
-// Reads one operator's description, and refuses it where it is wrong.
+// Reads one operator's description; throws if it is wrong.
 class OpImport {
  public:
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
@@ -7748,7 +7772,7 @@ class OpImport {
     return text ? text : "";
   }
 
-  // Refuses a count that is damaged, or an array that is missing.
+  // Throws for a damaged count, or for a missing array.
   template <class T>
   void CheckArray(uint64_t count, const T* array, const char* what) const {
     if (count > kMostParts)
@@ -7950,16 +7974,16 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 
 // ---- opkit/op/abi/abi_config.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Configurations of kernels and tensors in layouts across the ABI: layouts go by their names, of
-// which each image has numbers of its own.
+// Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
+// because each image has its own numbers for them.
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #define OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// An opkit_config with the arrays that it points to. Error (kUnsupported) for a layout with a
-// descriptor, which is known to its own image alone.
+// An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
+// descriptor, which only its own image knows.
 class OPKIT_IMAGE_LOCAL AbiConfig {
  public:
   AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
@@ -7972,13 +7996,13 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
   std::vector<int32_t> inplace_;
 };
 
-// Error (kInvalidArgument) for a struct that is no configuration; kNotFound for a layout that this
-// image does not know.
+// Reads a configuration. Throws kInvalidArgument for a struct that is no valid configuration;
+// kNotFound for a layout that this image does not know.
 OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config* config, size_t num_inputs,
                                            size_t num_outputs);
-// Null: the standard layout.
+// Returns the layout of that name; the standard layout for null.
 OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
-// As TensorOfView, in a layout; null: the standard one.
+// Like TensorOfView, for a tensor in a layout; null is the standard layout.
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
@@ -8155,24 +8179,25 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
 // ---- opkit/op/abi/abi_node.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to functions of an
-// operator. For definitions. The graphs that nodes carry are in graph/abi_graph.hpp.
+// Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
+// definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
 #ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
 #define OPKIT_OP_ABI_ABI_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Filled by graph/abi_graph.hpp: adds the graphs that a node carries to what keeps them and to the
-// pointers, and copies one.
+// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
+// and to the pointers; the second copies a graph.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
                                              std::vector<const opkit_graph*>&)>
     g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
     g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
 
-// Numbers of symbols. A host's are those of interned names, so that the graph around a node and the
-// one that it carries agree. In a library a symbol is called by its number, "s12".
+// Converts extents: a known extent, -1 for unknown, or a lower number for a symbol. A host uses the
+// numbers of interned names, so that the graph around a node and the graph that it carries agree. A
+// library names a symbol by its number, "s12".
 inline constexpr const char* kAbiSymbol = "s";
 OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
   if (dim.is_known()) return dim.value();
@@ -8196,7 +8221,7 @@ OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
   return name.empty() ? Dim() : Sym(name);
 }
 
-// An opkit_node, and the data that it points to.
+// An opkit_node with the data that it points to.
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
@@ -8232,15 +8257,15 @@ class AbiNode : public RefCounted {
   const OperatorDef def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_, control_inputs_;
-  RefCountedList graphs_;  // of AbiGraph
+  RefCountedList graphs_;  // list of AbiGraph
   std::vector<const opkit_graph*> graph_pointers_;
   opkit_node node_{};
 };
 
-// Knowledge of values as an array of opkit_value, which a library refines.
+// The types of values as an array of opkit_value, which a library refines.
 class AbiValues {
  public:
-  // `symbols` gathers those of inputs and outputs: an answer may name no others.
+  // Adds the symbols of these values to `symbols`; a library's result may use no others.
   AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
       : symbols_(symbols), values_(infos.size()) {
     for (size_t i = 0; i < infos.size(); ++i) {
@@ -8307,7 +8332,7 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
-// Names that a library hands over.
+// Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
   if (count > most || (count > 0 && (!names || !IsAligned(names))))
@@ -8322,7 +8347,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
   return read;
 }
 
-// Copies everything. Error (kInvalidArgument) for a struct that is no node.
+// Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
       (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
@@ -8351,8 +8376,8 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   return def;
 }
 
-// A dtype and shape as the other side knows them. What this image has no number for is unknown, and
-// of a library an Error (kInvalidArgument).
+// Reads the dtype and shape of an opkit_value. A dtype or rank that does not exist in this image is
+// unknown for a library; in a program it throws kInvalidArgument.
 inline TensorInfo InfoOfAbi(const opkit_value& value) {
   TensorInfo info;
   if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
@@ -8368,8 +8393,8 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
   return info;
 }
 
-// The other side's array of values, as this image's inference reads it, and what that says of them
-// written back. Error (kInvalidArgument) for an array that is none.
+// The other image's array of values for inference in this image, which can store its results there.
+// Throws kInvalidArgument for an array that is not valid.
 class ValuesOfAbi {
  public:
   ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
@@ -8413,7 +8438,7 @@ class ValuesOfAbi {
   }
 
  private:
-  // The standard one for a layout that only the other side knows.
+  // Returns the standard layout for a layout that only the other image knows.
   static Layout KnownLayout(const char* its_name) {
     const std::string name = TextOfAbi(its_name);
     if (g_registered_layouts)
@@ -8422,7 +8447,7 @@ class ValuesOfAbi {
     return {};
   }
   std::vector<TensorInfo> infos_;
-  std::list<Tensor> constants_;  // that infos_ point to
+  std::list<Tensor> constants_;  // infos_ point to these
 };
 
 }  // namespace detail
@@ -8433,8 +8458,8 @@ class ValuesOfAbi {
 
 // ---- opkit/op/call/bound_operator.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// BoundOperator: an operator in a workspace of its own, to whose inputs and outputs the caller
-// binds memory before each run. A library runs its class operators so for its host
+// BoundOperator: an operator in its own workspace. The caller binds memory to its inputs and
+// outputs before each run. A library runs its class operators this way for its host
 // (plugin/export/export_operators.hpp).
 #ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
@@ -8442,24 +8467,24 @@ class ValuesOfAbi {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Functions and no virtual ones: g++ compiles every override that a program might reach by a
-// virtual call.
+// An operator, its workspace, and the functions that use them. Function pointers instead of virtual
+// functions: g++ compiles every override that a program might reach by a virtual call.
 struct BoundOperator {
-  IntrusivePtr<RefCounted>
-      bound;  // the workspace and the operator, first argument of the functions
-  // The place of an input's or output's tensor; null where the node leaves it out. An output that
-  // has an input's name shares that input's place.
+  IntrusivePtr<RefCounted> bound;  // workspace and operator; first argument of the functions
+  // Returns the tensor object of an input or output, to be set before a run; null if the node
+  // leaves it out. An output with the name of an input shares the input's tensor object.
   Tensor* (*input)(RefCounted& bound, size_t i) = nullptr;
   Tensor* (*output)(RefCounted& bound, size_t o) = nullptr;
-  // The output that the run has made; null where it is no tensor.
+  // Returns the output of the run; null if it is no tensor.
   const Tensor* (*result)(RefCounted& bound, size_t o) = nullptr;
-  // `issue`: returns when the work is issued. Errors: as OperatorBase::Run and SetScratch.
+  // Runs the operator; with `issue` returns once the work is issued. Throws the errors of
+  // OperatorBase::Run and SetScratch.
   void (*run)(RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) = nullptr;
 };
 
-// Makes the operator of a kernel, in a configuration that it proposed or none. Errors: as
-// CreateOperator. A library whose only operators are typed ones on the CPU does not need it:
-// whatever registers another kernel fills it (UseOperatorCalls).
+// Makes the operator of a kernel, in a configuration that the kernel proposed or in none. Throws
+// the errors of CreateOperator. A library with only typed CPU operators does not need it: the
+// registration of any other kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
@@ -8472,54 +8497,57 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 
 // ---- opkit/op/call/direct_call.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// DirectCall: a typed operator's function called on the caller's tensors, without a workspace and
-// without an operator. Inference, checks, errors and profile are those of a run of the operator.
+// DirectCall: calls a typed operator's function on the caller's tensors, without a workspace and an
+// operator. Inference, checks, errors and profile are the same as in a run of the operator.
 #ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #define OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A typed kernel for CPUContext that is called directly for one node.
 class DirectCall {
  public:
-  // Errors: as TypedCall, with the node and the kernel as context.
+  // Throws the errors of TypedCall, with the node and the kernel as context.
   DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // As ResolvedCall::run: the work is done when it is issued.
+  // Like ResolvedCall::run; the work is done at return.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
  private:
   struct Finish;
   void Call(std::span<const Tensor> inputs, std::span<Tensor> outputs);
-  // The input as the function takes it: on this device, in the standard layout, dense.
+  // Returns the input in the form that the function accepts: on this device, in the standard
+  // layout, dense.
   const Tensor* Unusual(size_t i, const Tensor& input);
-  // The tensor for output o: the caller's where it fits and no input is overwritten by it, else one
-  // of made_.
+  // Returns the tensor for output o: the caller's tensor if it fits and writing to it overwrites no
+  // input; otherwise a tensor in made_.
   const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
                        const Shape& shape, DType dtype);
-  // Whether writing to the output would overwrite an input of the caller's that the schema does not
-  // pair with it, or that the function reads by a copy, or another output.
+  // True if writing to the output would overwrite an earlier output or an input. Exception: an
+  // input that the schema pairs with the output and that the function reads in place, not as a
+  // copy.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
   OPKIT_COLD void DescribeSpan() const noexcept;
 
   OperatorIdentity identity_;
   TypedCall call_;
-  Device device_;  // whose memory it reaches
+  Device device_;  // the device whose memory the call reads
   std::vector<uint64_t> inplace_masks_;
   uint64_t mutated_inputs_;
   InferenceCache inference_;
-  SpanNames span_names_;  // once they were asked for
-  // The tensors of the call in progress.
-  std::vector<const Tensor*> inputs_;   // null where the node leaves one out
+  SpanNames span_names_;  // valid after the first recorded call
+  // The tensors of the current call.
+  std::vector<const Tensor*> inputs_;   // null for an input that is left out
   std::vector<Tensor> copies_;          // of inputs that are not dense
-  std::vector<Tensor> made_;            // where the caller's does not fit
-  std::vector<const Tensor*> outputs_;  // the caller's, or into made_
+  std::vector<Tensor> made_;            // new tensors for outputs that do not fit
+  std::vector<const Tensor*> outputs_;  // the caller's tensors, or tensors of made_
 };
 
-// The call of a node whose only kernel on the device is a typed one for CPUContext; empty where it
-// has another. Errors: kNotFound where there is none, kUnsupported where its backend is absent;
-// those of the constructor.
+// Makes the call of a node whose only kernel on the device is a typed kernel for CPUContext;
+// returns an empty call if there is another kernel. Throws kNotFound if there is no kernel;
+// kUnsupported if its backend is unavailable; the constructor's errors.
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
@@ -8530,18 +8558,19 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 
 // ---- opkit/op/gradient/gradient_hook.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// What code that does without the registry of gradients, where nothing registers one, asks of it.
+// Hooks into the registry of gradients, for code that must also link without it: they stay empty if
+// a program registers no gradient.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Whether a gradient is registered for an operator, also one of the kinds that say that there is
-// none. The registration of a gradient fills it.
+// True if a gradient is registered for an operator, including the kinds that declare that there is
+// none. RegisterGradient fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/graph.hpp"};
-// Frees a library's registry of gradients, where the library ends. The registry fills it.
+// Frees a library's registry of gradients when the library is unloaded. The registry fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
@@ -9456,18 +9485,19 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 
 // ---- opkit/graph/abi_graph.hpp
 #ifdef OPKIT_GRAPH_HPP_
-// Graphs, as opkit_abi.h passes them to a library or to an operator of functions, by themselves and
-// carried by nodes. For definitions.
+// Conversion between Graph and the opkit_graph of opkit_abi.h, in which graphs are passed to and
+// from libraries and operators of functions. Only files with definitions include this file.
 #ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
 #define OPKIT_GRAPH_ABI_GRAPH_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline constexpr uint64_t kMostNodes = 10'000'000;  // of a graph
+// The limit for the nodes, and for each list of names, of an opkit_graph.
+inline constexpr uint64_t kMostNodes = 10'000'000;
 
-// An opkit_graph, and the data that it points to. `types`: what is known of its values; null: what
-// the graph declares of its inputs.
+// An opkit_graph and the data that it points to. It includes `types`, the types of the graph's
+// values; if that is null, the types that the graph declares for its inputs.
 struct AbiGraph : RefCounted {
   explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
                     const GraphTypes* types = nullptr)
@@ -9506,7 +9536,7 @@ struct AbiGraph : RefCounted {
   }
 
   std::string name;
-  std::vector<int> order;  // the graph's number of each node here
+  std::vector<int> order;  // the index in the graph of each node of `view`
   std::vector<std::string> names;
   std::vector<const char*> pointers;
   IntrusivePtr<AbiAttributes> constants;
@@ -9541,7 +9571,7 @@ inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
   for (const NamedSubgraph& item : def.subgraphs())
     if (const Graph* graph = GraphOf(*item.graph)) {
       const GraphView view(*graph);
-      GraphTypes types(view);  // what it declares; the rest depends on the values around it
+      GraphTypes types(view);  // the declared types; others depend on the enclosing graph
       for (size_t i = 0; i < graph->inputs().size(); ++i)
         types[static_cast<int>(i)] = graph->inputs()[i].info;
       auto added = MakeIntrusive<AbiGraph>(view, item.name, &types);
@@ -9550,15 +9580,15 @@ inline void AddAbiGraphs(const OperatorDef& def, RefCountedList& graphs,
     }
 }
 
-// The value of a constant that an opkit_graph hands over.
+// Makes the tensor of a constant from its view in an opkit_graph.
 using ConstantOfAbi = FunctionRef<Tensor(const std::string& name, const opkit_tensor& view)>;
 inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
   Tensor copy;
   copy.CopyFrom(TensorOfView(view));
   return copy;
 }
-// The graph, with the types of its inputs: those of the graph that it came from, or those that are
-// told. Error (kInvalidArgument) for a struct that is no graph.
+// Makes a Graph of an opkit_graph. An input has the type of the input of that name in `origin`,
+// else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
   if (!IsReadable(graph_of, kGraphBytes))
@@ -9622,7 +9652,8 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 
 // ---- opkit/op/abi/host_inference.hpp
 #ifdef OPKIT_GRAPH_HPP_
-// Inference in a library by the operators of the program that has loaded it. For definitions.
+// InferOnHost: a library's inference by the operators of the program that loaded it. Only
+// definitions include this header.
 #ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 
@@ -9632,7 +9663,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
 }
-// Errors: those of the program's operator; kNotFound where there is none.
+// Infers by the program's operator. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;
@@ -9674,8 +9705,8 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 
 // ---- opkit/op/abi/host_table.hpp
 #ifdef OPKIT_PARTITION_HPP_
-// The host's side of opkit_abi.h: the table of functions that serve function operators, in this
-// program and in the libraries it loads, and the failure that each thread is about to report.
+// The host's side of opkit_abi.h: the table of functions that serve function operators in this
+// program and in its libraries, and each thread's current failure.
 #ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
 #define OPKIT_OP_ABI_HOST_TABLE_HPP_
 
@@ -9683,25 +9714,25 @@ namespace opkit::inline OPKIT_ABI {
 
 // Receives operators' log lines. Called from any thread.
 using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
-// Replaces the log hook and returns the one before; null goes back to stderr.
+// Replaces the log hook and returns the previous hook; null restores logging to stderr.
 LogHook SetLogHook(LogHook hook);
 
 namespace detail {
 
-// Hands a line to the log hook.
+// Passes a line to the log hook.
 void WriteLog(LogLevel level, std::string_view op, std::string_view text);
 
-// The reason why the function that this thread runs fails.
+// The reason for the failure of the function that this thread runs.
 struct HostError : RefCounted {
   std::string text;              // given by the operator
   std::string failure;           // given by a function of the host's table
-  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
+  std::exception_ptr exception;  // their cause, if thrown in this program
 };
-using HostErrorSlot = IntrusivePtr<HostError>;  // made when something fails
+using HostErrorSlot = IntrusivePtr<HostError>;  // made at the first failure
 
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
-// Gives this thread an empty error, and at its end the error that it had before.
+// Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
  public:
   HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
@@ -9712,11 +9743,11 @@ class HostErrorScope {
   HostErrorSlot* outer_;
 };
 
-// Called in a catch block: keeps the exception as this thread's failure, and says which status to
-// answer. `unknown` describes an exception that is not a std::exception.
+// Keeps the exception in flight as this thread's failure, and returns the status for it; for use in
+// a catch block. `unknown` describes an exception that is not a std::exception.
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
 KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
-// Runs `body` for a caller of the table.
+// Runs `body` for a caller of the table; returns the status.
 template <class Body>
 opkit_status AnswerCaller(Body body) noexcept {
   try {
@@ -9727,7 +9758,8 @@ opkit_status AnswerCaller(Body body) noexcept {
   }
 }
 
-// This program's own table, in use from the first function operator on.
+// Returns this program's own table. The first call, from the first function operator, puts the
+// table into use.
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 }  // namespace detail
@@ -9738,23 +9770,26 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 // ---- opkit/op/function/answered_fail.hpp
 #ifdef OPKIT_PARTITION_HPP_
-// Functions in MXNet's spelling answer MX_FAIL, and say why by OPKIT_ERROR_MSG: an Error of that.
+// CallReturning: turns MX_FAIL from a function in MXNet's spelling into an Error with the text of
+// OPKIT_ERROR_MSG.
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A function in MXNet's spelling has answered FAIL, and the host of its library has the reason.
+// The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
+// the reason.
 class OPKIT_EXPORT AnsweredFail : public Error {
  public:
   using Error::Error;
 };
 
-// Calls f, whose FAIL becomes an Error with the text that OPKIT_ERROR_MSG collected.
+// Calls f. Throws an Error with the text of OPKIT_ERROR_MSG if f returns FAIL; in a library
+// AnsweredFail, without the text.
 template <class F>
 void CallReturning(const char* what, F&& f) {
-  static_cast<void>(ProgramHost());  // keeps the text
+  static_cast<void>(ProgramHost());  // makes the host that keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))
@@ -9992,7 +10027,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 
 // ---- opkit/op/abi/impl/abi_config.ipp
 #ifdef OPKIT_OPKIT_HPP_
-// opkit_config, once in each direction.
+// Conversions of opkit_config in both directions.
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
@@ -10144,7 +10179,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
   RethrowFromConstructor(kernel, def);
 }
 
-// Lets go of the tensors of a call.
+// Releases the tensors of a call.
 struct DirectCall::Finish {
   DirectCall& self;
   ~Finish() {
@@ -10247,7 +10282,7 @@ OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
   try {
     sink->Describe(
         identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
-  } catch (...) {  // of the schema's cost; the run itself was right
+  } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
@@ -10257,8 +10292,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (kernels.empty()) ThrowNoKernel(def, {});
   const Kernel& kernel = *kernels.front();
   if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return {};
-  // The order of backends does not matter to an operator that has one, but OPKIT_BACKENDS may leave
-  // that out.
+  // The order of backends does not matter for a single kernel, but OPKIT_BACKENDS may exclude it.
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);
@@ -10277,23 +10311,23 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 
 // ---- opkit/op/abi/resource_state.hpp
 #ifdef OPKIT_PARTITION_HPP_
-// The state behind the calls of a function operator: memory it was given, operators it invoked, and
-// runs that end after their function. Read by the definitions of host_table.hpp and
-// function_body.hpp alone.
+// The state behind the calls of a function operator: its memory, the operators that it invoked, and
+// runs that end after their function. Only the definitions of host_table.hpp and function_body.hpp
+// use it.
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A tensor with a view of it that stays in place.
+// A tensor with a view of it, whose address does not change.
 struct TensorSlot : RefCounted {
   Tensor tensor;
   Shape shape;
   Dims strides;
   OpTensor view;
 
-  // Views `viewed` as it is now.
+  // Sets the view to the present state of `viewed`.
   void Bind(const Tensor& viewed, OpReq req) {
     const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
     if (changed) shape = viewed.shape();
@@ -10306,8 +10340,8 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// An operator that this operator calls, kept from call to call. Each stream has its own, since the
-// work of two may run at once.
+// An operator that this operator invokes, kept from call to call. Each stream has its own, because
+// the work of two streams may run at once.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<int>& inputs,
                   const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
@@ -10321,16 +10355,17 @@ struct InvokedOperator : RefCounted {
   std::vector<int> present;
   const void* stream;
   ResolvedOperator resolved;
-  // While a thread of the pool runs it. Release by that thread, acquire by the next that takes it.
+  // True while a thread of the pool runs the operator. Release by that thread, acquire by the next
+  // thread that uses it.
   std::atomic<bool> busy{false};
 };
 
-// An operator that runs beside its caller.
+// An operator that runs in parallel to its caller.
 struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
-  std::exception_ptr failure;  // before the latch opens
-  bool told = false;           // the caller has waited for it
+  std::exception_ptr failure;  // written before the latch opens
+  bool told = false;           // the caller has waited, and has got the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -10355,12 +10390,12 @@ inline void AddTensor(const Tensor& target, const Tensor& term) {
         dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
   }
 }
-// A result that is to be added to the elements of the output.
+// A result to be added to the elements of the output.
 struct Addition {
   Tensor target, term;
 };
 
-// Memory that the function was given, and that may be in use after it has returned.
+// The memory that a function has allocated, which may be in use after it has returned.
 struct RunMemory {
   std::vector<Storage> memory;
   std::vector<IntrusivePtr<TensorSlot>> temporaries;
@@ -10374,7 +10409,7 @@ struct RunMemory {
   }
 };
 
-// Makes the outputs of an operator that inference leaves open.
+// Makes the outputs of an operator whose shapes inference leaves open.
 class OutputMaker {
  public:
   virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
@@ -10383,33 +10418,36 @@ class OutputMaker {
   ~OutputMaker() = default;
 };
 
-// A graph that an operator of functions has its program run, made ready. `key` is its address.
+// A prepared graph that the program runs for a function operator. `key` is the address of the
+// opkit_graph.
 class HostedGraph : public RefCounted {
  public:
   explicit HostedGraph(const opkit_graph* graph) : key(graph) {}
   virtual void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) = 0;
   const opkit_graph* const key;
 };
-// Makes a graph ready.
+// Prepares a graph.
 OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_graph* graph)>
     g_make_hosted_graph{"run_graph", "opkit/partition.hpp"};
 
 struct ResourceState;
-// A run that goes on after its function has returned. Ends once both the function has returned and
-// its completion was signalled.
+// A run that continues after its function has returned. Ends once the function has returned and the
+// completion handle was used.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;  // views, the operator's state, the library
-  // Of such runs, the library's, for messages (so relaxed); null in the program itself.
+  // The library's count of deferred runs, for messages (hence relaxed); null for the program's
+  // operators.
   std::atomic<int64_t>* count = nullptr;
-  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
+  ResourceState* state = nullptr;  // of the run's operator; `kept` keeps it alive
   RunMemory memory;
   std::string op;
-  std::exception_ptr failure;  // why it was completed with a failure
+  std::exception_ptr failure;  // the failure of the completion, if any
   std::atomic<bool> half{false};
 
-  // Called once by the function's end and once by the completion. Acquire and release: the second
-  // caller reads what the first wrote.
+  // Marks one of the two ends; the second call ends the run. Called once when the function returns
+  // and once by the completion handle. Acquire and release: the second caller reads the first
+  // caller's writes.
   void Arrive() {
     if (half.exchange(true, std::memory_order_acq_rel)) End();
   }
@@ -10418,27 +10456,28 @@ struct DeferredRun : RefCounted {
   inline void End();
 };
 
-// The state of an operator that the table's functions work on in a call of it.
+// The state of an operator that the host table's functions use during a call.
 struct ResourceState {
   Device device;
   std::string op;
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`, `late` and what `late` owns
+  Mutex mutex;  // guards `memory`, `late` and the data of `late`
   RunMemory memory;
-  bool used = false;  // this run has something in `memory` or is deferred
-  // A run whose function has returned, until it is completed: memory allocated then belongs to it.
+  bool used = false;  // this run has memory, pending operators or a completion handle
+  // A deferred run between the return of its function and its completion: memory allocated in this
+  // time belongs to it.
   DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
-  RefCountedList kept_by_work;          // until launched work has run: a library's code
+  RefCountedList kept_by_work;          // kept until launched work has run: a library's code
   OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
   OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
-  // `add` puts something into the memory of the run.
+  // Calls `add` with the memory of the current run.
   template <class Add>
   void Keep(Add add) {
     MutexLock lock(mutex);
@@ -10446,14 +10485,16 @@ struct ResourceState {
     used = true;
     add(memory);
   }
-  // Error (kFailedPrecondition) after the function has returned, for what only it may call.
+  // Throws kFailedPrecondition after the function has returned. For services that only the function
+  // may use.
   void RequireFunction(const char* what) {
     MutexLock lock(mutex);
     if (late)
       Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
             " after forward has returned; call it before");
   }
-  // Returns when nothing runs beside the function any more; the first failure that nobody was told.
+  // Waits for all operators that run in parallel to the function; returns the first failure that no
+  // Wait has thrown.
   std::exception_ptr AwaitPending() noexcept {
     std::exception_ptr failure;
     for (const auto& one : pending) {
@@ -10463,8 +10504,7 @@ struct ResourceState {
     pending.clear();
     return failure;
   }
-  // Called when the function of `run` has returned: hands the memory that it was given over to the
-  // run.
+  // Moves the function's memory to `run`; called when the function has returned.
   void HandOver(DeferredRun* run) {
     MutexLock lock(mutex);
     run->memory = std::exchange(memory, {});
@@ -10488,10 +10528,10 @@ inline void DeferredRun::End() {
   if (state) state->Ended(this);
   memory.Clear();
   if (count) count->fetch_sub(1, std::memory_order_relaxed);
-  // Cleared first: a thread that waits for the event may run the operator again, or unload its
-  // library.
+  // Cleared before the event completes: a thread that waits for the event may run the operator
+  // again, or unload its library.
   kept.clear();
-  event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
+  event->Complete(std::move(failure));  // no effect for a cancelled run
 }
 
 }  // namespace detail
@@ -10502,7 +10542,7 @@ inline void DeferredRun::End() {
 
 // ---- opkit/op/abi/impl/host_table.ipp
 #ifdef OPKIT_PARTITION_HPP_
-// The functions of the host's table.
+// The host's table: its functions and the failures that they report.
 #ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
@@ -10531,8 +10571,8 @@ OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
   return DescribeException(now.failure, unknown);
 }
 
-// Runs into `wanted`'s memory: an operator that could not use it has its result copied there. On a
-// native stream, whose thread this is, the work is issued.
+// Runs an operator into the memory of `wanted`; copies results that the operator has placed
+// elsewhere. With `native_stream`, on that stream's thread, only issues the work.
 inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
                     const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
   std::vector<Tensor> results(wanted);
@@ -10550,6 +10590,7 @@ inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
   }
 }
 
+// The functions of the table, each with the signature that opkit_abi.h declares.
 struct OPKIT_IMAGE_LOCAL HostFunctions {
   static ResourceState& StateOf(const opkit_call* call) {
     if (!call)
@@ -10557,12 +10598,12 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return *static_cast<ResourceState*>(call->context);
   }
 
-  // Throws the exception that was kept, if any.
+  // Throws the kept exception, if any.
   static void RethrowKept() {
     if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
       std::rethrow_exception(kept);
   }
-  // Throws the failure that a function of an operator has reported.
+  // Throws the failure that an operator's function has reported.
   [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
     const std::string text = std::exchange(CurrentHostError().text, {});
     RethrowKept();
@@ -10582,7 +10623,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void AddError(const char* text, uint64_t size) {
     CurrentHostError().text += TextOfSize(text, size);
   }
-  // The text, of no more than `size` bytes.
+  // Returns the text, at most `size` bytes of it.
   static std::string_view TextOfSize(const char* text, uint64_t size) {
     if (!text) return {};
     return {text, ::strnlen(text, (std::min)(size, kMostTextBytes))};
@@ -10638,7 +10679,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                tensor);
     });
   }
-  // Copies as many members as the caller's version has.
+  // Copies the members that exist in the caller's version.
   static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
     RequireRoom(to, "a tensor");
     if (!IsReadable(to, 0))
@@ -10673,7 +10714,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
   }
 
-  // A function and its data as the work that a stream takes.
+  // A function and its data as work for a stream.
   struct Launched {
     opkit_status (*work)(void*);
     void (*drop)(void*);
@@ -10738,7 +10779,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     state.invoked.push_back(made);
     return made;
   }
-  // Where nothing is issued and `pending` is not null, a thread of the pool runs it.
+  // Runs an operator on tensors of the call. If the call is not asynchronous and `pending` is not
+  // null, a thread of the pool runs the operator.
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
                              const opkit_tensor* inputs, uint64_t num_outputs,
                              const opkit_tensor* outputs, uint64_t num_attrs,
@@ -10752,7 +10794,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       const NativeStreamFunction on_stream =
           is_native ? FindNativeStreams(state.device.type) : nullptr;
       if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
-      // The stream's thread runs it as on the CPU.
+      // The stream's thread runs the operator as on the CPU.
       const Device device = state.launch && state.asynchronous ? Device{} : state.device;
       IntrusivePtr<InvokedOperator> invoked =
           Resolve(state, name.c_str(), ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device,
@@ -10788,7 +10830,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         } catch (...) {
           kept->failure = std::current_exception();
         }
-        // The caller that waits finds its tensors and the operator held by nobody else.
+        // Releases the tensors and the operator before the waiting caller continues.
         ins.clear();
         outs.clear();
         std::exchange(invoked, {})->busy.store(false, std::memory_order_release);
@@ -10817,7 +10859,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     if (status != OPKIT_OK) return status;
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (state.pending.empty() || state.pending.back() != pending) {  // it has run, or is issued
+      if (state.pending.empty() || state.pending.back() != pending) {  // already run or issued
         pending->done.CountDown();
         state.pending.push_back(pending);
         state.used = true;
