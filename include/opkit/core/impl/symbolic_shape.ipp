@@ -104,8 +104,12 @@ OPKIT_INLINE Dim SymbolicShape::Elements() const {
 OPKIT_INLINE bool SymbolicShape::Allows(const Shape& shape) const {
   if (!has_rank_) return true;
   if (rank() != shape.rank()) return false;
-  for (int axis = 0; axis < shape.rank(); ++axis)
-    if (!Dim::Compatible((*this)[axis], shape[axis])) return false;
+  const int64_t* extent = shape.data();
+  for (const Dim& dim : dims_) {
+    if (dim.is_known() ? *extent != dim.value() : *extent > dim.most().value_or(*extent))
+      return false;
+    ++extent;
+  }
   return true;
 }
 
