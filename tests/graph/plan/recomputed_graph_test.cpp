@@ -89,6 +89,13 @@ OPKIT_REGISTER_CPU_OPERATOR(StatefulCopy, CopyOp);
 
 }  // namespace
 
+TEST_CASE("the steps of a plan count the bytes that it takes") {
+  const Plan plan = Compile(Training(16, 8), {.threads = 1});
+  const detail::RecomputedGraph steps(*plan.state()->GetLatest(), Device{});
+  CHECK(Recompute(steps.problem(), 1 << 30).given_bytes == plan.memory().arena_bytes);
+  CHECK(steps.problem().steps.size() == static_cast<size_t>(plan.graph().num_nodes()));
+}
+
 TEST_CASE("a training graph that does not fit half its memory fits it, on any number of threads") {
   const Graph graph = Training(64, 8);
   const std::vector<Tensor> inputs = RandomInputs(graph, 3);
