@@ -704,7 +704,7 @@ class Libraries(Cli):
         out = self.opkit("lib", self.GOOD)
         self.assertRegex(out, r"\Alibgood\.so: 6 operators, compiled with opkit \d+\.\d+\.\d+ for "
                          r"version 1\.\d+ of the ABI \(this program has 1\.\d+\)\n\n")
-        self.assertRegex(out, r"(?m)^operator +devices +what it does$")
+        self.assertRegex(out, r"(?m)^operator +kernels +what it does$")
         self.assertRegex(out, r"(?m)^Twice +cpu +2 \* x$")
         self.assertRegex(out, r"(?m)^Relu +cpu +.*another kernel of the built-in operator$")
 
