@@ -605,6 +605,42 @@ def machine_paths(tree):
                       f"{line[found.start():found.start() + 40].strip()}"
 
 
+# A comment needs a subject, a verb and a concrete noun.
+VAGUE = re.compile(r"\b(tells?|told|whoever|nobody|hands? on|handed on)\b", re.I)
+OPENING = re.compile(r"(Of|What|That of|Who|Whether|Its?|They|Their|This|These|Those)\b")
+COMMENT_LINE = re.compile(r"\s*// ?(?!NOLINT)(.*)")
+COMMENT_BESIDE = re.compile(r"""^[^"']*[;,{})]\s+// (.*)""")
+
+
+def comment_blocks(text):
+    """Each comment with the number of its first line; lines that follow each other are one."""
+    block, begin = [], 0
+    for number, line in enumerate(text.splitlines() + [""], 1):
+        if found := COMMENT_LINE.fullmatch(line):
+            begin = begin if block else number
+            block.append(found[1])
+            continue
+        if block:
+            yield begin, " ".join(block).strip()
+            block = []
+        if found := COMMENT_BESIDE.match(line):
+            yield number, found[1]
+
+
+@check("plain-comments")
+def plain_comments(tree):
+    for folder in ("include", "src", "tests/support"):
+        for path in sorted((tree.root / folder).rglob("*")):
+            if path.suffix not in (".hpp", ".ipp", ".cpp"):
+                continue
+            for number, comment in comment_blocks(path.read_text()):
+                where = f"{path.relative_to(tree.root)}:{number}"
+                if found := OPENING.match(comment):
+                    yield f"{where} begins with '{found[0]}': name the thing, or begin with a verb"
+                elif found := VAGUE.search(comment):
+                    yield f"{where} says '{found[0]}': use the plain verb or noun"
+
+
 def problems(function, tree):
     try:
         return list(function(tree))

@@ -14,7 +14,7 @@ import check  # noqa: E402
 def header(path, body="", includes=()):
     guard = "".join(c if c.isalnum() else "_" for c in path).upper() + "_"
     lines = "".join(f"#include {i}\n" for i in includes)
-    return (f"// What {path} is.\n#ifndef {guard}\n#define {guard}\n{lines}{body}\n"
+    return (f"// A header of the test.\n#ifndef {guard}\n#define {guard}\n{lines}{body}\n"
             f"#endif  // {guard}\n")
 
 
@@ -174,6 +174,12 @@ CASES = [
                "#define SHORT(...) \\\n  OPKIT_LONG(__VA_ARGS__)\n"
                "#define SHORTER(x) OPKIT_SHORTER(x)\n"
                "#endif\n#define OPKIT_SHORTER(x)")),
+    ("plain-comments", "shape.hpp:5 begins with 'Whether'",
+     changed(SHAPE, includes=BASE, body="// Whether it is full.")),
+    ("plain-comments", "shape.hpp:5 begins with 'Of'",
+     changed(SHAPE, includes=BASE, body="int x = 0;  // Of a node.")),
+    ("plain-comments", "shape.hpp:5 says 'nobody'",
+     changed(SHAPE, includes=BASE, body="// A value that\n// nobody reads.")),
     ("machine-paths", "docs.md:2", {"docs.md": "fine\nsee " + "/home" + "/someone/opkit\n"}),
 ]
 # A unit that does not preprocess fails every check of macros.
