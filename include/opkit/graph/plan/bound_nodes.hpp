@@ -1,5 +1,5 @@
-// BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own by
-// the kernels that selection has fixed. Between selection and the executor.
+// BoundNodes: the operators of a graph's nodes, created for known types from the selected kernels,
+// in a workspace of their own. A specialization makes them, one set for each executor.
 #ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
@@ -13,10 +13,10 @@ namespace detail {
 
 class BoundNodes {
  public:
-  // Makes every operator by its choice, in the order of the view. `refused`(node, why) is asked
-  // where the constructor of a kernel refuses its node: it changes the choice, or throws. Errors as
-  // CreateOperator's. Where `outer` has a blob for a value, that is the value's: of a node around
-  // this graph, whose nodes outlive these.
+  // Creates every operator by its choice, in the order of the view. If the constructor of a kernel
+  // refuses its node, `refused`(node, why) changes the choice, or throws. Throws the errors of
+  // CreateOperator. `outer` has the blobs of values that belong to the enclosing graph, whose nodes
+  // must outlive these; null for other values.
   BoundNodes(const GraphView& view, const GraphTypes& types, const std::vector<NodeChoice>& choices,
              std::span<Blob* const> outer = {},
              FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
@@ -28,7 +28,7 @@ class BoundNodes {
         continue;
       }
       Blob* blob = workspace_.CreateBlob(view.name(value));
-      // Where a constant is only read converted, no blob shares the original's memory.
+      // If only converted copies of a constant are read, no blob shares the original's memory.
       const bool is_used = view.IsOutput(value) || !view.consumers(value).empty();
       if (const Tensor* constant = view.constant(value); constant && is_used)
         *blob->GetMutable<Tensor>() = *constant;
@@ -55,22 +55,22 @@ class BoundNodes {
 
   Workspace& workspace() { return workspace_; }
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
-  // The blob of a value. Inputs and the constants that are read hold a tensor, others nothing until
-  // they are written.
+  // Returns the blob of a value. Inputs and the constants that are read hold a tensor; other blobs
+  // are empty until they are written.
   Blob& blob(int value) const { return *blobs_[Index(value)]; }
-  // The operators of the bodies that are planned with this graph.
+  // Returns the operators of the bodies that are planned with this graph.
   std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }
 
  private:
-  // For the operators of an executor after the first: their kernels have taken these nodes before.
+  // The default for executors after the first: the kernels have accepted these nodes before.
   [[noreturn]] OPKIT_COLD static void ThrowRefused(int, const std::string& why) {
     throw UnsupportedOperatorFeature(why);
   }
 
   Workspace workspace_;
   std::vector<Blob*> blobs_;                              // by value
-  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; gone before the workspace
-  std::vector<std::unique_ptr<BoundNodes>> bodies_;       // gone before the blobs
+  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; destroyed before the workspace
+  std::vector<std::unique_ptr<BoundNodes>> bodies_;       // destroyed before the blobs
 };
 
 }  // namespace detail

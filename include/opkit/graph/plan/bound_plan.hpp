@@ -25,7 +25,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
     ReportMode();
   }
-  // Of a body in `root`, which the operator that carries it runs.
+  // Makes the plan of a body inside `root`. The operator of the body's node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
       : root_(root),
         view_(specialization->view()),
@@ -35,8 +35,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     MakeBodies();
   }
 
-  // Puts every planned value and scratch into the executor's arenas, before runs of this plan.
-  // Errors: as AllocateStorage; the plan then has no arenas.
+  // Puts all planned values and scratch into the executor's arenas. Call it before a run. Throws
+  // the errors of AllocateStorage; the plan then has no arenas.
   void UseArenas(SharedArenas& arenas) {
     shared_arenas_ = &arenas;
     const std::vector<ArenaPlan>& planned = specialization_->memory().arenas();
@@ -51,7 +51,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
     return false;
   }
-  // Lets go of the arenas until the next UseArenas.
+  // Releases the arenas until the next UseArenas.
   void ReleaseArenas() {
     if (arenas_.empty()) return;
     for (Place& place : places_)
@@ -65,24 +65,24 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
   }
 
-  // Puts the values that lie in a donated input, of that number in the plan's graph, into its
-  // tensor; an uninitialized one lets go of the last.
+  // Points the values that are planned in a donated input to the memory of `tensor`. `plan_input`
+  // is the input's number in the plan's view. An uninitialized tensor releases the previous one.
   void SetDonated(int plan_input, const Tensor& tensor) {
     for (const ArenaPlan& arena : specialization_->memory().arenas())
       for (const ArenaPlan::Donated& donated : arena.donated)
         if (donated.input == specialization_->ValueOf(plan_input))
           PutIntoDonated(arena, donated, tensor);
   }
-  // The output lies where the caller wants it, and not in a donated input.
+  // Takes the output out of the donated input's memory, because the caller wants it elsewhere.
   void SetOutside(int plan_output) {
     LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
   }
   const Specialization& specialization() const { return *specialization_; }
   const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
-  // Of a value, by its number in the plan's view.
+  // Returns the blob of a value, by its number in the plan's view.
   Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }
-  // The operator that computes a node of the plan's graph.
+  // Returns the operator that computes a node of the plan's graph.
   OperatorBase& op(int plan_node) const { return nodes_->op(specialization_->NodeOf(plan_node)); }
 
   void Run(Timeout timeout) {
@@ -97,7 +97,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       throw;
     }
   }
-  // Runs a body, on this thread, within a run of the graph around it.
+  // Runs a body on this thread, during a run of the enclosing graph.
   void RunBody() override {
     const int steps = static_cast<int>(steps_.size());
     first_id_ = root_->first_id_ + ids_before_;
@@ -108,29 +108,29 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       run(i);
     }
   }
-  // `done` is called once, by the thread that ends the run: a run that failed must be cleaned then,
-  // and the steps of one that succeeded be completed.
+  // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
+  // failure and CompletePassed after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
     replay_->RunAsync(std::move(done));
   }
-  // After a run that succeeded: completes the steps whose end nobody was told, as it follows from
-  // the others'.
+  // Completes the steps with Step::passed after a successful run. No event reports their ends,
+  // which follow from the ends of other steps.
   void CompletePassed() {
     if (passed_.empty()) return;
     for (int i : passed_) steps_[Index(i)].op->event().state()->Passed();
     MutexLock lock(in_flight_mutex_);
     for (int i : passed_) in_flight_[Index(i)].reset();
   }
-  // Cancels the run, from any thread: steps that have not begun are skipped, asynchronous ones in
-  // flight fail.
+  // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
+  // steps in flight fail.
   void Cancel() {
     const int run = runs_;
     replay_->Cancel();
     if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
   }
-  // To be called after a run that failed. A device may still write to the memory of steps that were
-  // given up: they keep that memory, and the next run gets new arenas.
+  // Cleans up after a failed run. A device may still write to the memory of abandoned steps: these
+  // keep the old arenas, and the next run gets new ones.
   void Clean() {
     if (!specialization_->may_pend()) return;
     CancelPending();
@@ -150,8 +150,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::string ExplainMode() const { return replay_->ExplainMode(); }
 
  private:
-  // Runs steps on one thread, each under an invocation of its own: the ids of a run follow each
-  // other, so that nothing is drawn or kept for a step.
+  // Runs steps on one thread, each under its own invocation. The ids of a run are consecutive, so
+  // that a step neither draws nor stores an id.
   class StepRunner {
    public:
     explicit StepRunner(BoundPlan& plan)
@@ -184,31 +184,33 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     const Invocation outer_;
     Invocation& current_;
   };
+  // The interface through which Replay runs the steps.
   struct Body {
     BoundPlan* self;
     StepRunner OnThread() const { return StepRunner(*self); }
     bool Poll() const { return self->PollPending(); }
   };
-  // Where an operator must leave a value: in the memory planned for it, or anywhere but in an arena
-  // when `storage` is null.
+  // The place where an operator must leave a value: its planned memory or, if `storage` is null,
+  // any memory outside the arenas.
   struct Place {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
-    int inferred;  // place in inferred_; -1 where nothing is known, or the operator infers itself
+    int inferred;  // index in inferred_; -1 if nothing is known, or the operator infers itself
     int value;
-    bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
+    bool apart;  // must share no input's memory: a node rewrites the value, or an input of its node
     LayoutId layout;
   };
+  // A node in the order of the run. The ranges are those of its items in places_ and waits_.
   struct Step {
     OperatorBase* op;
-    const OperatorBase* ahead;  // that runs some steps later, to be fetched; null: none
+    const OperatorBase* ahead;  // an operator some steps later, to prefetch; null: none
     int first_place, end_place;
     int first_wait, end_wait;
     int stream;
     InvocationKind kind;
     bool direct, asynchronous;
-    bool passed = false;  // its end follows from those of steps that wait for it on the device
+    bool passed = false;  // no event reports its end: later device steps wait for it
   };
 
   void Begin() {
@@ -217,7 +219,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
   }
-  // The mode of the replay changes with the times of its runs.
+  // Records the mode of the replay, which changes with the measured times of its runs.
   OPKIT_COLD void ReportMode() {
     decisions_ = replay_->decisions();
     specialization_->SetMode(replay_->ExplainMode());
@@ -230,7 +232,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     CheckPlaces(step);
     return NodeState::kDone;
   }
-  // Asynchronous work may never finish: it must not hold up a run that has failed.
+  // Fails the run and cancels its asynchronous steps, which might never finish otherwise.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
     replay_->Fail(std::move(failure));
     CancelPending();
@@ -255,7 +257,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       return NodeState::kDone;
     }
     event.SetCallback([this, i] { OnStepCompleted(i); });
-    if (cancelled_) CancelPending();  // Cancel may have looked before this was in flight
+    if (cancelled_) CancelPending();  // Cancel may have missed this step, which was not in flight
     return NodeState::kPending;
   }
   void OnStepCompleted(int i) {
@@ -264,8 +266,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (failure) FailPending(failure);
     replay_->Complete(i, failure);
   }
-  // By the thread that waits for the run: asks the steps that pend whether they are done. False
-  // when the time for that is over.
+  // Polls the events of the steps in flight; the thread that waits for the run calls it. Returns
+  // false if there is nothing to poll, or kPolledNs after the first poll of the run.
   bool PollPending() {
     const int64_t now = MonotonicNs();
     if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
@@ -280,8 +282,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
     return !told_.empty();
   }
-  // Cancel may come at any time, and an operator's own handle is not to be read while the operator
-  // is issued again: a step in flight has a second handle.
+  // Stores a second handle of a step's event, for Cancel, which may come at any time. The
+  // operator's own handle must not be read while the operator is issued again.
   void SetInFlight(int i, std::optional<Event> event) {
     MutexLock lock(in_flight_mutex_);
     in_flight_[Index(i)] = std::move(event);
@@ -297,7 +299,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     for (Event& event : events) event.Cancel();
   }
 
-  // Fast path: every output is already in its planned place.
+  // Checks the outputs of a step. Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
     for (const Place* place = places_.data() + step.first_place; place != end; ++place) {
@@ -329,9 +331,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
     return found != only_arena_ && !several_arenas_ && !place.apart;
   }
-  // Mends an output that the operator left elsewhere: as a view of an input, or because it could
-  // not write where it should. Where there is room for it, the value goes to its place, so that it
-  // outlives the input and the next run writes to no memory but ours.
+  // Moves an output that the operator left elsewhere: a view of an input, or a value that it could
+  // not write to its place. If the value fits there, it goes to its place: it then outlives the
+  // input, and the next run writes only to the plan's memory.
   OPKIT_COLD void MoveOut(const Step& step, const Place& place) {
     Blob& blob = *place.blob;
     if (!blob.IsType<Tensor>()) return;
@@ -367,12 +369,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
     tensor = std::move(moved);
   }
-  // Where MoveOut has put the value in the last run; its step alone asks for it.
+  // Returns the tensor to which MoveOut moved the value in the last run. Only the value's own step
+  // calls it.
   Tensor& LastMoved(const Place& place) {
     MutexLock lock(moved_mutex_);
     return moved_[place.value];
   }
-  // The bytes that are planned for the value, in the plan of the graph around where this is a body.
+  // Returns the bytes that are planned for the value; 0 if it has no place. The root plans those of
+  // a body.
   int64_t RoomOf(const Place& place) const {
     const size_t value = specialization_->memory().NumberOf(place.value);
     for (const ArenaPlan& arena : root_->specialization_->memory().arenas())
@@ -390,7 +394,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
     return false;
   }
-  // The arena, or the donated input's memory, that the storage is; null when it is none.
+  // Returns the arena, or the donated input's memory, that has this block; null if there is none.
   Storage ArenaOf(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
       if (arena.get() == storage) return arena;
@@ -412,7 +416,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       step.asynchronous = specialization_->IsAsynchronous(node);
       step.direct = step.op->RunsDirectly();
       step.kind = step.op->invocation_kind();
-      // A node with bodies hands on what those make, whatever was inferred.
+      // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
       const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
@@ -427,15 +431,15 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     in_flight_.resize(steps_.size());
     for (size_t i = 0; i < steps_.size(); ++i) {
       Step& step = steps_[i];
-      // Work on the host tells of its end itself, and of its failure as soon as that is there.
+      // Host work completes its own event, also when it fails; it needs no polling.
       if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
       step.passed = FollowsFromOthers(static_cast<int>(i));
       if (step.passed) step.op->SetEventSeldomAsked();
       (step.passed ? passed_ : told_).push_back(static_cast<int>(i));
     }
   }
-  // Whether the step's end follows from the end of the run's others: a step waits for it on its
-  // device, and none does on the host.
+  // True if the end of the step follows from the ends of other steps: a step waits for it on its
+  // device, and no step waits for it on the host.
   bool FollowsFromOthers(int i) const {
     bool waited_for = false;
     for (int entry : EntriesOf(specialization_->schedule(), i)) {
@@ -460,8 +464,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       carrier.UseRunners(std::move(runners));
     }
   }
-  // The operators of a large graph lie scattered; the order of the steps, bodies included, is
-  // known.
+  // Chooses the operators to prefetch: those of a large graph lie scattered in memory, but the
+  // order of the steps, bodies included, is known.
   void LookAhead() {
     constexpr size_t kAhead = 6;
     std::vector<Step*> order;
@@ -469,7 +473,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     for (size_t i = 0; i < order.size(); ++i)
       order[i]->ahead = i + kAhead < order.size() ? order[i + kAhead]->op : nullptr;
   }
-  // The steps of a run, bodies included, have invocations that follow each other.
+  // Gives the steps of a run, bodies included, consecutive numbers from `next` on. Returns the next
+  // free number.
   uint64_t NumberIds(uint64_t next) {
     ids_before_ = next;
     next += steps_.size();
@@ -492,7 +497,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     inferred_.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
     return static_cast<int>(inferred_.size()) - 1;
   }
-  // Lists the early edges by their targets, which wait for the event on the device.
+  // Collects the operators that each asynchronous step waits for on the device: the sources of the
+  // early edges to it.
   void MakeWaits() {
     const Schedule& schedule = specialization_->schedule();
     const FlatLists early(steps_.size(), [&](auto add) {
@@ -531,7 +537,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       if (specialization_->memory().NumberOf(place.value) == value) place.storage = nullptr;
     for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
   }
-  // Makes the value of a place a tensor there.
+  // Makes the value's blob a tensor in `storage`, at the place's offset.
   void SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
     const TensorInfo& info = specialization_->types()[place.value];
     *place.blob->GetMutable<Tensor>() =
@@ -572,7 +578,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
       place.storage = storage.get();
       place.offset = offset;
-      if (specialization_->OuterOf(place.value) >= 0) continue;  // the plan around has put it there
+      if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan
       SetTensor(place, storage, arena.values[value].bytes);
     }
     for (size_t step = 0; step < steps_.size(); ++step) {
@@ -584,22 +590,22 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
   }
 
-  // What a run of a body reads comes first, in one cache line.
+  // Members that a run of a body reads come first, in one cache line.
   std::vector<Step> steps_;
-  BoundPlan* const root_;    // itself but for a body
-  uint64_t first_id_ = 0;    // the invocation of the first step of this run
-  uint64_t ids_before_ = 0;  // of the run, before those of these steps
+  BoundPlan* const root_;    // the plan of the outermost graph; `this` unless this is a body
+  uint64_t first_id_ = 0;    // invocation id of the first step in this run
+  uint64_t ids_before_ = 0;  // steps of the whole run that are numbered before these
   const GraphView& view_;
   IntrusivePtr<Specialization> specialization_;
-  std::unique_ptr<BoundNodes> own_nodes_;  // null for a body, whose nodes the root's hold
+  std::unique_ptr<BoundNodes> own_nodes_;  // null for a body: the root owns its nodes
   BoundNodes* const nodes_;
   std::vector<IntrusivePtr<BoundPlan>> bodies_;
   std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
   std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   SharedArenas* shared_arenas_ = nullptr;
-  std::vector<Storage> arenas_;  // of shared_arenas_; none between ReleaseArenas and UseArenas
-  std::vector<std::pair<int, Storage>> donated_;  // inputs in whose memory values lie
+  std::vector<Storage> arenas_;  // from shared_arenas_; empty between ReleaseArenas and UseArenas
+  std::vector<std::pair<int, Storage>> donated_;  // donated inputs, by value, and their memory
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
   int decisions_ = 0;
@@ -610,9 +616,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
-  std::vector<int> passed_, told_;  // of the steps on devices, those with and without Step::passed
-  int64_t polled_until_ns_ = -1;    // negative: this run was not polled yet
-  std::optional<Replay<Body>> replay_;  // none for a body, which its operator runs
+  std::vector<int> passed_, told_;               // steps on devices, with and without Step::passed
+  int64_t polled_until_ns_ = -1;                 // negative: this run was not polled yet
+  std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
 };
 
 }  // namespace detail

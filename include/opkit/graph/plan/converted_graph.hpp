@@ -16,9 +16,10 @@ namespace detail {
 // Thread-safe.
 class ConvertedConstants {
  public:
-  // Errors: as ConvertLayout.
+  // Returns the constant in this layout on this device; the first call converts it. Throws the
+  // errors of ConvertLayout.
   Tensor Get(const Tensor& constant, const Layout& layout, Device device);
-  // Lets go of all of them; graphs that have them keep theirs.
+  // Drops all constants; graphs keep those that they use.
   void Clear() {
     MutexLock lock(mutex_);
     items_.clear();
@@ -35,9 +36,9 @@ class ConvertedConstants {
 
 class ConvertedGraph {
  public:
-  // `types` has the layouts that the choices give the values of `view`. Constants that are read in
-  // other layouts are converted here. `choices` grows by those of the converters. `outputs_on`: as
-  // of NeedsConverters. Errors: as ConvertLayout.
+  // Inserts the converters. `types` has the layouts that the choices give to the values of `view`.
+  // Constants that are read in other layouts are converted here. Appends the converters' choices to
+  // `choices`. `outputs_on`: as for NeedsConverters. Throws the errors of ConvertLayout.
   static std::unique_ptr<ConvertedGraph> Make(const GraphView& view, const GraphTypes& types,
                                               std::vector<NodeChoice>& choices,
                                               ConvertedConstants& constants,
@@ -45,11 +46,11 @@ class ConvertedGraph {
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
-  // The value here, by its number in the plan's view, as the plan's graph has it: in the standard
-  // layout where a node outside the converters, or the caller, reads it so.
+  // Returns the number in view() of a value of the plan's view. For an output of the graph this is
+  // the value as it is returned, in the standard layout; else the value as its node makes it.
   int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
-  // The names of the constants that nodes read in `before`, the view that this was made of, and
-  // that nothing reads here, since it reads them converted.
+  // Returns the names of the constants that nodes read in `before`, from which this graph was made,
+  // but that nothing reads here: only converted copies are read.
   std::vector<std::string> UnreadConstants(const GraphView& before) const {
     std::vector<std::string> names;
     for (int value = 0; value < before.num_values(); ++value) {
@@ -71,7 +72,7 @@ class ConvertedGraph {
   std::vector<int> value_of_;
 };
 
-// ConvertedGraph::Make, where NeedsConverters.
+// Hook for ConvertedGraph::Make; called if NeedsConverters is true.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
     const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&,
     const Device* outputs_on)>

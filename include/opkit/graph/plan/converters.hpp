@@ -1,11 +1,11 @@
 // The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice
-// where they differ in device. Nodes of a program's own say what they make:
+// where they differ in device. A program may also add such nodes itself:
 //
 //   graph.AddNode(OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NHWC"));
 //   graph.AddNode(CopyToDevice("X", "Y", {DeviceType::kCUDA, 0}));
 //
-// Header-only, one file of a program whose plans insert them includes this, or such a plan is an
-// Error.
+// In header-only use, one file of the program must include this header, or a plan that inserts such
+// operators throws.
 #ifndef OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
@@ -15,13 +15,13 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A node that copies a value to the memory of a device.
+// Returns a node that copies a value to the memory of a device.
 OperatorDef CopyToDevice(const std::string& from, const std::string& to, Device device);
 
 namespace detail {
 
-// Their kernels, which run on the host. That of ConvertLayout takes the configuration that it is
-// created with.
+// Return the kernels of the two operators, which run on the host. ConvertLayout's kernel takes the
+// configuration that the operator is created with.
 OPKIT_IMAGE_LOCAL const Kernel& ConvertLayoutKernel();
 OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 

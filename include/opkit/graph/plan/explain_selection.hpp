@@ -1,5 +1,5 @@
-// ExplainSelection: asks the kernels of a specialization's nodes once more, with the layouts that
-// were chosen, and tells what came of each. Behind Plan::Explain.
+// ExplainSelection: rates the kernels of a specialization's nodes again, with the layouts that were
+// chosen, and lists why each was chosen or not. Plan::Explain calls it.
 #ifndef OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 #define OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
@@ -12,7 +12,7 @@ namespace detail {
 
 Explanation ExplainSelection(const Specialization& specialization);
 
-// The same, before a plan lets go of the constants that it has converted.
+// Hook for ExplainSelection; called before a plan drops the constants that it has converted.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_explain_converted{
     "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
 

@@ -1,6 +1,6 @@
-// FusedGraph: the graph of a plan where kernels compute, with their own node, the nodes behind it.
-// Made of what was selected, before converters are inserted: where no selected kernel takes its
-// neighbour in, the graph stays as it is. fusion.hpp has the definitions.
+// FusedGraph: the graph of a plan after fusion, where one kernel computes its own node and the
+// nodes behind it. It is made after selection and before converters are inserted; there is none if
+// no selected kernel fuses its next node. fusion.hpp has the definitions.
 #ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
@@ -16,31 +16,32 @@ namespace detail {
 
 class FusedGraph {
  public:
-  // Whether a selected kernel may take a neighbour in.
+  // True if a selected kernel may fuse the next node with its own.
   static bool IsNeeded(const std::vector<NodeChoice>& choices) {
     for (const NodeChoice& choice : choices)
       if (choice.kernel->fuse) return true;
     return false;
   }
-  // Null where nothing is fused. `types` has the layouts that the choices give the values of
-  // `view`. A node is not taken in where something else reads what is between the two, or the graph
-  // returns it, or a node rewrites a value of either, or the first is waited for by name, or the
-  // next waits so for others; where they run on two devices; where the next node is `forced` to, or
-  // requires, another backend. Errors: what a kernel's Fuse throws.
+  // Returns null if nothing is fused. `types` has the layouts that the choices give to the values
+  // of `view`. Two nodes are not fused if something else reads the value between them, or the graph
+  // returns it, or a node rewrites a value of either. The same holds if a node waits by name for
+  // the first, or the second waits by name for others, or they run on two devices, or the second
+  // requires another backend, or `forced` has another for it. Throws what a kernel's Fuse throws.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
                                           const std::vector<NodeChoice>& choices,
                                           const Selection* forced);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
-  // By node of view().
+  // Returns the choices, by node of view().
   const std::vector<NodeChoice>& choices() const { return choices_; }
-  // The nodes of the plan's graph that a node stands for, in the order in which they run.
+  // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
+  // they run.
   std::span<const int> PartsOf(int node) const { return parts_[Index(node)]; }
-  // The node here that computes one of the plan's graph.
+  // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return node_of_[Index(plan_node)]; }
-  // The value here, by its number in the plan's view; -1 for one between two parts. Inputs and
-  // constants keep their numbers.
+  // Returns the number in view() of a value of the plan's view; -1 for a value between two fused
+  // nodes. Inputs and constants keep their numbers.
   int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
   void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
@@ -57,7 +58,7 @@ class FusedGraph {
   std::vector<int> value_of_;
 };
 
-// FusedGraph::Make.
+// Hook for FusedGraph::Make.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
     const GraphView&, const GraphTypes&, const std::vector<NodeChoice>&, const Selection*)>
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};

@@ -1,5 +1,6 @@
-// For programs of kernels that take the next node in (Fuse): how plans fuse them. Header-only, one
-// file of the program includes it, or a plan of such kernels is an Error.
+// Fusion in plans, for programs with kernels that can compute the next node too (Fuse). In
+// header-only use, one file of the program must include this header, or a plan of such kernels
+// throws.
 #ifndef OPKIT_GRAPH_PLAN_FUSION_HPP_
 #define OPKIT_GRAPH_PLAN_FUSION_HPP_
 

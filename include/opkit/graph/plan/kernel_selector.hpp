@@ -1,7 +1,7 @@
 // KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations
-// for each node, before converters and copies are inserted and memory is planned. Node by node in
-// the order in which they run: what a kernel costs includes what brings its inputs from the layouts
-// and devices that they have by then.
+// for each node, before converters and copies are inserted and memory is planned. It visits the
+// nodes in the order in which they run. A kernel's cost includes bringing its inputs from the
+// layouts and devices that were chosen for them.
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
@@ -14,27 +14,27 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The candidates of a node in the order of preference, those that cannot be chosen among them, with
-// the reason.
+// The candidates of a node in the order of preference. Those that cannot be chosen are listed too,
+// with the reason.
 struct NodeRating {
   struct Rated {
     KernelCandidate candidate;
     Device device;
-    double conversion_ns = 0;  // an estimate, of its inputs' conversions and copies
-    int64_t bytes = -1;        // of a run, where memory is the objective
+    double conversion_ns = 0;  // estimate for converting and copying its inputs
+    int64_t bytes = -1;        // memory of a run, if that is the objective; -1: unknown
   };
   std::vector<Rated> candidates;
   int best = -1;  // -1: none can be chosen
 
-  // Why a candidate is not the best one.
+  // Returns why a candidate is not the best one.
   std::string WhyNot(int i) const;
 };
 
-// The devices of a node's values, as its schema says.
+// The devices of a node's inputs and outputs, by its schema.
 class NodeDevices {
  public:
   explicit NodeDevices(const OperatorDef& def);
-  // The device that an input must be on; nullopt where it may be on any.
+  // Returns the device that an input must be on; nullopt if it may be on any.
   std::optional<Device> input(size_t i) const;
   Device output(size_t o) const {
     return o < placement_.second.size() ? placement_.second[o] : device_;
@@ -46,7 +46,7 @@ class NodeDevices {
   OpSchema::DevicePlacement placement_;  // empty: all are on device_
 };
 
-// Where a value's elements are, and how they lie there.
+// The layout and the device of a value's elements.
 struct ValuePlace {
   Layout layout;
   Device device;
@@ -54,20 +54,19 @@ struct ValuePlace {
     return layout == other && MemoryDevice(device) == MemoryDevice(memory);
   }
 };
-// Where a node that runs on its chosen device reads its inputs.
+// Returns the places in which a node reads its inputs on its chosen device.
 std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
                                      const NodeChoice& choice, int node);
-// Whether a node runs on another device than the graph says, or reads a value in another layout
-// or on another device than it is made, or the graph returns one that is not in the standard
-// layout.
-// `outputs_on`: the device on which what the graph returns must be; null: that which makes it.
+// True if a node runs on another device than the graph says, or reads a value in another layout or
+// on another device than it was made in. Also true if the graph returns a value that is not in the
+// standard layout, or not on `outputs_on` (null: any device).
 bool NeedsConverters(const GraphView& view, const GraphTypes& types,
                      const std::vector<NodeChoice>& choices, const Device* outputs_on);
 inline bool IsElsewhere(const TensorInfo& output, const Device* outputs_on) {
   return outputs_on && MemoryDevice(output.device) != MemoryDevice(*outputs_on);
 }
 
-// Of a copy between two devices, about: over a bus.
+// Estimates a copy between two devices, over a bus, roughly.
 constexpr double EstimatedCopyNs(int64_t bytes) {
   return 10'000 + 0.1 * static_cast<double>(bytes);
 }
@@ -77,38 +76,40 @@ class KernelSelector {
   struct Options {
     bool strict_backends = false;
     const Selection* forced = nullptr;
-    const std::vector<Device>* devices = nullptr;  // of nodes that name none
+    const std::vector<Device>* devices = nullptr;  // for nodes that name none
     SelectionObjective objective = SelectionObjective::kTime;
   };
 
-  // `types` has what inference knows, and gets the layouts of the values that nodes make.
+  // `types` has the inferred types. Selection sets the layouts and devices of the values that nodes
+  // make.
   KernelSelector(const GraphView& view, GraphTypes& types, const Options& options);
 
-  // Chooses for every node. Errors: as KernelCandidates; kUnsupported with each candidate's reason
-  // where none takes a node; kNotFound and kUnsupported for a forced choice that cannot be made.
+  // Chooses for every node. Throws the errors of KernelCandidates; kUnsupported, with each
+  // candidate's reason, if no candidate takes a node; kNotFound and kUnsupported for a forced
+  // choice that cannot be made.
   void SelectAll(std::vector<NodeChoice>& choices);
-  // The constructor of the node's kernel has refused it: chooses again without that kernel. False
-  // where other layouts come of it, so that all nodes must be chosen again.
+  // Chooses again, without the node's kernel, whose constructor has refused the node. Returns false
+  // if the layouts or the device change, so that all nodes must be chosen again.
   bool SelectAfterRefusal(int node, const std::string& why, NodeChoice& choice);
 
-  // What is forced on the nodes in a body of a node.
+  // Returns the part of the forced selection that concerns nodes in a body of this node.
   Selection ForcedInside(int node, std::string_view body) const;
-  // With the layouts that the node's inputs have now.
+  // Rates a node's candidates with the layouts that its inputs have now.
   NodeRating Rate(int node) const;
 
  private:
   void Select(int node, NodeChoice& choice);
-  // The node with the backends that it must have; null where the graph's own will do.
+  // Returns the node with the backends that it must have; nullopt if the graph's own node will do.
   std::optional<OperatorDef> Restricted(int node) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
-  // Why no input can be brought to the node's devices; empty where all can.
+  // Returns why an input cannot be copied to the device where the node reads it; empty if all can.
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
-  // The memory of a run; -1 while a shape that decides it is unknown.
+  // Returns the memory that a run takes; -1 while a shape that decides it is unknown.
   int64_t MemoryOf(int node, const KernelConfig& config) const;
-  // The node names no device, and there are some to choose from.
+  // True if the node names no device and there are devices to choose from.
   bool Chooses(const OperatorDef& def) const {
     return options_.devices && !options_.devices->empty() && def.device() == Device{};
   }
@@ -121,24 +122,25 @@ class KernelSelector {
   const GraphView& view_;
   GraphTypes& types_;
   const Options options_;
+  // A configuration whose constructor has refused the node.
   struct Refusal {
     const Kernel* kernel;
     int config;
     std::string why;
   };
-  std::vector<std::vector<Refusal>> refused_;  // by node; empty where nothing is
-  // By node, empty where nothing is forced: null for one on which nothing is, and its name.
+  std::vector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
+  // By node, empty if nothing is forced: its forced kernel or null, and its name in selections.
   std::vector<const SelectedKernel*> forced_;
   std::vector<std::string> names_;
 };
 
-// The first output, by which selections know a node that makes it.
+// Returns a node's name in selections: its first output, or its own name if it has no output.
 const std::string& SelectionName(const OperatorDef& def);
-// The names by which selections know the nodes of a graph. Where several have the same first
-// output, since they rewrite it, "y#2" is the second of them.
+// Returns the names of a graph's nodes in selections. If several nodes have the same first output,
+// because they rewrite it, "y#2" is the second of them.
 std::vector<std::string> SelectionNames(const Graph& graph);
-// The name of the node that carries it and its own, "y/body/", come before the names of the nodes
-// in a body.
+// Returns the prefix of the names of nodes in a body, "y/body/": the name of the node that carries
+// the body, and the body's name.
 std::string SelectionPrefix(const std::string& node, std::string_view body);
 
 }  // namespace detail

@@ -1,5 +1,5 @@
-// PlanState: all that the handles of a Plan share: the graph, its view, the pool, and the
-// specializations for the input shapes met so far.
+// PlanState: the state that all handles of a Plan share: the graph, its view, the pool, and the
+// specializations for the latest input shapes.
 #ifndef OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 #define OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
@@ -25,7 +25,7 @@ struct ViewedGraph {
 
 class PlanState final : public RefCounted {
  public:
-  // What MemoryPlanOptions::recompute has done; as of MemorySummary.
+  // The effect of MemoryPlanOptions::recompute, with the numbers of MemorySummary.
   struct Recomputed {
     int nodes = 0;
     double share = 0;
@@ -51,19 +51,20 @@ class PlanState final : public RefCounted {
   }
 
   const PlanOptions& options() const { return options_; }
-  // The preferences for backends that held in Compile.
+  // Returns the preferences for backends that were in force during Compile.
   const RefCounted& preferences() const { return *preferences_; }
-  // The inputs whose memory is the plan's during a run.
+  // Returns the inputs whose memory belongs to the plan during a run.
   const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_->graph; }
   const GraphView& view() const { return graph_->view; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
-  // The types that the graph declares for its inputs, and whether these tell the dtype and shape of
-  // each.
+  // Returns the types that the graph declares for its inputs. inputs_known() is true if they have
+  // the dtype and shape of each.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   bool inputs_known() const { return inputs_known_; }
 
-  // The specialization for these inputs, with operators for one executor. Thread-safe.
+  // Returns the specialization for these inputs and, unless `nodes` is null, operators for one
+  // executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
                                           std::unique_ptr<BoundNodes>* nodes) {
     MutexLock lock(mutex_);
@@ -75,45 +76,44 @@ class PlanState final : public RefCounted {
     if (nodes) *nodes = found->TakeNodes();
     return found;
   }
-  // Tells that an executor goes on with one that it has kept, which the plan may have dropped:
-  // Latest() from now on. Thread-safe.
+  // Makes Latest() return a specialization that an executor has kept; the plan may have dropped it.
+  // Thread-safe.
   void SetLatest(IntrusivePtr<Specialization> specialization) {
     MutexLock lock(mutex_);
     if (!specializations_.Find(specialization->inputs()))
       specializations_.Add(std::move(specialization));
   }
-  // One that the plan does not keep.
+  // Makes a specialization that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeOf(view(), std::move(inputs), options_.memory);
   }
-  // One of a graph that has the same inputs, for the shapes that it declares; its memory may be of
-  // any size, and is planned as well as the capacity needs.
+  // Makes a specialization of a graph with the same inputs, for their declared shapes. Its memory
+  // may be of any size; the search for a better memory plan stops at the capacity.
   OPKIT_COLD IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const {
     MemoryPlanOptions memory = options_.memory;
     memory.enough_bytes = (std::max)(memory.enough_bytes, memory.capacity_bytes);
     memory.capacity_bytes = 0;
     return MakeOf(view, inputs_, memory);
   }
-  // Has the plan run another graph, which has the same inputs and outputs; before anything runs.
+  // Replaces the plan's graph by another with the same inputs and outputs. Call it before any run.
   void UseGraph(std::unique_ptr<ViewedGraph> graph, Recomputed recomputed) {
     graph_ = std::move(graph);
     recomputed_ = recomputed;
   }
-  // The specialization is one of the plan's graph.
+  // Keeps a specialization, which must be of the plan's graph.
   void Keep(IntrusivePtr<Specialization> specialization) {
     MutexLock lock(mutex_);
     specializations_.Add(std::move(specialization));
   }
-  // Before the specialization that it is for is made.
+  // Replaces the forced kernels. Call it before the specialization that they are for is made.
   void SetSelection(Selection selection) { options_.selection = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
-  // Whether steps run one after the other in their order.
+  // True if steps run one after the other, in their order.
   bool IsWalked() const {
     return options_.deterministic || options_.mode == ReplayMode::kWalk ||
            (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
   }
-  // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
-  // inputs are.
+  // Infers types_for_any(). Throws for a graph that is wrong whatever its input shapes are.
   OPKIT_COLD void CheckForAnyShapes() {
     types_for_any_.emplace(InferGraph(view()));
     for (const OperatorDef& def : graph().nodes()) {
@@ -121,13 +121,13 @@ class PlanState final : public RefCounted {
       if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
   }
-  // Drops the constants that Latest(), the specialization for the only shapes that there are, has
-  // converted and reads nowhere else. Not synchronised.
+  // Drops the constants of which Latest() reads only converted copies. Latest() must be the
+  // specialization for the plan's only input shapes. Not synchronised.
   OPKIT_COLD void ReleaseConstants() {
     const auto latest = GetLatest();
     const std::vector<std::string> names = latest->UnreadConstants();
     if (names.empty()) return;
-    explanation_ = g_explain_converted(*latest);  // which asks kernels, which may read constants
+    explanation_ = g_explain_converted(*latest);  // first, since kernels may read constants
     for (const std::string& name : names) {
       latest->ReleaseConstant(name);
       graph_->graph.ReleaseConstant(name);
@@ -140,14 +140,15 @@ class PlanState final : public RefCounted {
     explanation.recomputed_nodes = recomputed_.nodes;
     return explanation;
   }
-  // What is known of the values whatever the shapes of the inputs are; null where these are known.
+  // Returns what is known of the values for any shapes of the inputs; null if these shapes are
+  // known.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
-  // The specialization used last; null while the shapes of the inputs are not known.
+  // Returns the specialization used last; null if input shapes are open and nothing has run yet.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
     return specializations_.latest();
   }
-  // The same. Error (kFailedPrecondition) in place of null.
+  // Returns the same; throws kFailedPrecondition instead of returning null.
   IntrusivePtr<Specialization> GetLatest() const {
     auto latest = Latest();
     if (!latest)
@@ -158,7 +159,8 @@ class PlanState final : public RefCounted {
   }
 
  private:
-  // On the node's device, or, where it names none, on one of PlanOptions::devices.
+  // True if a kernel exists on the node's device or, if it names none, on one of
+  // PlanOptions::devices.
   OPKIT_COLD bool HasKernel(const OperatorDef& def) const {
     if (options_.devices.empty() || def.device() != Device{})
       return !KernelOrder(def, /*by_rank=*/true).empty();
@@ -208,7 +210,7 @@ class PlanState final : public RefCounted {
   std::vector<int> donated_;
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
-  std::optional<Explanation> explanation_;  // where constants were released
+  std::optional<Explanation> explanation_;  // set if constants were released
   std::unique_ptr<ThreadPool> own_pool_;
   mutable ConvertedConstants converted_constants_;
   mutable Mutex mutex_;

@@ -1,5 +1,5 @@
-// PlannedMemory: where in memory each value of a specialization lies, those of the bodies that are
-// planned with it among them. specialization.hpp has the definitions, which need both classes.
+// PlannedMemory: the place in memory of each value of a specialization and of the bodies that are
+// planned with it. specialization.hpp has the definitions, which need both classes.
 #ifndef OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 #define OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
@@ -14,24 +14,24 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The memory of one device, as the planner and the verifier see it: its steps and values are those
-// that PlannedMemory numbers, with the steps and values of bodies among them.
+// The memory of one device, as the planner and the verifier see it. Steps and values have the
+// numbers of PlannedMemory; those of bodies are included.
 struct ArenaPlan {
   Device device;
   std::vector<RunValue> values;
-  std::vector<uint8_t> bounded;  // by value: its bytes are the most that a run may need
+  std::vector<uint8_t> bounded;  // by value: 1 if its bytes are an upper bound
   std::vector<InPlaceOption> inplace;
   MemoryLifetimes lifetimes;
   MemoryPlan plan;
-  // The memory of an input that the caller has donated: an offset from `begin` on, which lies
-  // behind the arena, is one into that input's tensor.
+  // The memory of an input that the caller has donated. Offsets from `begin` to `end` lie behind
+  // the arena and mean bytes of that input's tensor.
   struct Donated {
     int input;  // a value of the view
     int64_t begin, end;
   };
   std::vector<Donated> donated;
 
-  // The offset of a value; -1 where it is not in this arena.
+  // Returns the offset of a value; -1 if it is not in this arena.
   int64_t OffsetOf(size_t value) const {
     const int buffer = lifetimes.buffer_of[value];
     if (buffer < 0) return -1;
@@ -42,9 +42,9 @@ struct ArenaPlan {
 class Specialization;
 struct PlannedBody;
 
-// The graph with the arenas numbers the values and steps of a memory plan: first the values of its
-// view and the scratch of each step, then those of each body. A step that runs bodies is one step
-// for its beginning, those of the bodies, and one for its end.
+// Numbers the values and steps of a memory plan and plans the arenas. The outermost graph numbers
+// the values of its view first, then the scratch of each step, then the values of each body. A step
+// that runs bodies is one step for its beginning, the steps of the bodies, and one for its end.
 class PlannedMemory {
  public:
   struct Options {
@@ -54,30 +54,30 @@ class PlannedMemory {
     std::vector<int> donated;  // inputs, by value of the view
   };
 
-  // The specialization has its schedule and its bodies before PlanArenas is called.
+  // The specialization must have its schedule and its bodies before PlanArenas is called.
   PlannedMemory(const Specialization& plan, const MemoryPlanOptions& options)
       : plan_(plan), most_bound_bytes_(options.most_bound_bytes) {}
-  // The graph around all bodies plans for itself and for them. Errors: kOutOfMemory, with the
-  // values that are live together, where a capacity is too small; as PlanMemory.
+  // Plans the memory of the outermost graph and of all bodies in it. Throws kOutOfMemory, with the
+  // values that are live together, if a capacity is too small; else the errors of PlanMemory.
   void PlanArenas(const Options& options);
 
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
   const RunOrder& run_order() const { return run_order_; }
   const MemorySummary& summary() const { return summary_; }
-  // Whether the value lies in an arena: a node makes it, its size or a bound of that is known, and
-  // runs do not return it.
+  // True if the value lies in an arena or a donated input. In general: a node makes it, its size or
+  // a bound of it is known, and the graph does not return it.
   bool IsPlanned(int value) const;
-  // Whether an output of the graph lies in a donated input.
+  // True if an output of the graph lies in a donated input.
   bool IsDonated(int output) const;
 
   size_t NumberOf(int value) const { return value_numbers_[Index(value)]; }
   size_t NumberOfScratch(int step) const { return first_scratch_ + Index(step); }
-  // The step of the schedule that a step of the memory plan belongs to.
+  // Returns the step of the schedule that a step of the memory plan belongs to.
   int StepOf(int64_t memory_step) const;
   bool IsScratchOfStep(size_t number) const;
-  // "sum", "scratch of step 3", "branch/sum".
+  // Returns the name of a value or scratch: "sum", "scratch of step 3", "branch/sum".
   std::string Name(size_t number) const;
-  // Names the value or scratch that takes most of an arena, for an Error about the whole of it.
+  // Describes the value or scratch that takes most of an arena, for an Error about the whole arena.
   std::string LargestIn(const ArenaPlan& arena) const;
 
  private:
@@ -109,10 +109,10 @@ class PlannedMemory {
   int BufferOf(const ArenaPlan& arena, int value) const {
     return arena.lifetimes.buffer_of[NumberOf(value)];
   }
-  // Whether a node makes the value and its bytes are known before a run; the most of them.
+  // True if a node makes the value, and its size (or a bound of it) is known before a run.
   bool HasKnownSize(int value) const;
   bool HasBoundedSize(int value) const;
-  // Leaves the values of bounded size to the runs, those of bodies too.
+  // Leaves the values of bounded size to the runs, in bodies too.
   void LeaveBounded();
   int64_t Scratch(int node) const;
   size_t first_body_value() const;
@@ -120,11 +120,11 @@ class PlannedMemory {
   const Specialization& plan_;
   int64_t most_bound_bytes_;                  // negative: bounds are not used
   std::vector<int> donated_;                  // inputs whose memory is the plan's
-  std::vector<int> donated_outputs_;          // that lie in it
+  std::vector<int> donated_outputs_;          // outputs that lie in a donated input
   std::vector<size_t> value_numbers_;         // by value
-  size_t first_scratch_ = 0;                  // of the first step
-  size_t first_number_ = 0, end_number_ = 0;  // its own, and its bodies'
-  std::vector<int> begin_, end_;              // by step: in the memory plan
+  size_t first_scratch_ = 0;                  // number of the first step's scratch
+  size_t first_number_ = 0, end_number_ = 0;  // range of its own numbers and its bodies'
+  std::vector<int> begin_, end_;              // by step: its number in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary summary_;

@@ -1,5 +1,5 @@
-// FitByRecomputation: a plan whose memory fits its capacity since values are computed again
-// (MemoryPlanOptions::recompute). Compile calls it after the passes, in place of specializing the
+// FitByRecomputation: fits a plan's memory into its capacity by computing values again
+// (MemoryPlanOptions::recompute). Compile calls it after the passes, instead of specializing the
 // graph as it is.
 #ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
@@ -12,23 +12,23 @@ namespace detail {
 
 class PlanState;
 
-// The steps of a specialization as Recompute takes them. A step is the nodes that one kernel
-// computes; converters are left out, since they follow the nodes that they stand between.
+// The steps of a specialization in the form that Recompute takes. A step is the nodes that one
+// kernel computes. Converters are left out: they are inserted again for the new graph.
 class RecomputedGraph {
  public:
   struct Rewritten {
     Graph graph;
-    // The names in a selection of each node that runs again: of its original, and of itself.
+    // For each node that runs again, two names in a selection: its original's and its own.
     std::vector<std::pair<std::string, std::string>> again;
   };
 
-  // The problem's bytes are those of the values in the memory of this device.
+  // The problem counts only the bytes of values in the memory of this device.
   RecomputedGraph(const Specialization& found, Device memory);
 
   const RecomputeProblem& problem() const { return problem_; }
-  // The plan's graph with its nodes in the order of the run. Unless nodes are walked in that order,
-  // one that is moved waits for the one that stands before it, so that no thread makes its value
-  // early.
+  // Returns the plan's graph with its nodes in the order of the run. Unless `walked` (nodes run in
+  // that order anyway), a moved node waits for the last unmoved node before it, so that no thread
+  // makes its value early.
   Rewritten Rewrite(const RecomputedRun& run, bool walked) const;
 
  private:
@@ -43,8 +43,8 @@ class RecomputedGraph {
   RecomputeProblem problem_;             // its values are those of the plan's graph
 };
 
-// Specializes the plan for the shapes of its graph, with nodes computed again where it does not fit
-// otherwise. Errors: as PlanState::Specialize.
+// Specializes the plan for the shapes of its graph; computes nodes again if the plan does not fit
+// otherwise. Throws the errors of PlanState::Specialize.
 void FitByRecomputation(PlanState& state);
 
 }  // namespace detail

@@ -1,5 +1,5 @@
-// ShapeCache: objects made for sets of input types and shapes: the specializations of a plan, the
-// bound plans of an executor.
+// ShapeCache: a cache of objects that are made for one set of input types and shapes: the
+// specializations of a plan, the bound plans of an executor.
 #ifndef OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 #define OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
@@ -10,7 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Both lists have an entry for each input of the graph.
+// True if all dtypes and shapes are equal. Both lists have an entry for each input of the graph.
 OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
                                      const std::vector<TensorInfo>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](const TensorInfo& x, const TensorInfo& y) {
@@ -18,14 +18,13 @@ OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
   });
 }
 
-// A cache that drops the least recently used entry when there are too many. An entry has a member
-// inputs().
+// A cache that drops the least recently used entry when it is full. `Entry` has a member inputs().
 template <class Entry>
 class ShapeCache {
  public:
   explicit ShapeCache(int max_entries) : max_entries_(static_cast<size_t>(max_entries)) {}
 
-  // The entry for these inputs, or null.
+  // Returns the entry for these inputs and makes it the latest; null if there is none.
   IntrusivePtr<Entry> Find(const std::vector<TensorInfo>& inputs) {
     const auto found = std::find_if(
         entries_.begin(), entries_.end(),
@@ -42,7 +41,7 @@ class ShapeCache {
   void ForEach(F f) const {
     for (const IntrusivePtr<Entry>& entry : entries_) f(*entry);
   }
-  // The entry that was found or added last; null before there is one.
+  // Returns the entry that was found or added last; null if there is none.
   IntrusivePtr<Entry> latest() const {
     return entries_.empty() ? IntrusivePtr<Entry>() : entries_.front();
   }

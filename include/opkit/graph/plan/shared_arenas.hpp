@@ -1,6 +1,6 @@
-// SharedArenas: the memory between nodes of one executor, for all of its input shapes: on each
-// device one arena, as large as the largest that was asked for. Runs of an executor follow each
-// other, so that the bound plans of its shapes never need it at once.
+// SharedArenas: the arenas of one executor, one on each device, as large as the largest request.
+// The executor's bound plans share them for all input shapes: its runs follow each other, so that
+// no two of these plans need them at once.
 #ifndef OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 #define OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
@@ -13,19 +13,20 @@ namespace detail {
 
 class SharedArenas {
  public:
-  // Whether Take would have to make a new one in place of one that is there.
+  // True if Take would have to replace an arena by a larger one.
   bool MustGrow(Device device, int64_t bytes) const {
     for (const Arena& arena : arenas_)
       if (arena.device == device) return !arena.storage || arena.storage->nbytes() < bytes;
     return false;
   }
-  // The arena of the device, with at least that many bytes; none for 0. Errors: as AllocateStorage.
+  // Returns the arena of the device, with at least that many bytes; none for 0. Throws the errors
+  // of AllocateStorage.
   Storage Take(Device device, int64_t bytes) {
     if (bytes == 0) return {};
     for (Arena& arena : arenas_) {
       if (arena.device != device) continue;
       if (MustGrow(device, bytes)) {
-        arena.storage = {};  // freed before the larger one is made, where nobody else has it
+        arena.storage = {};  // frees it before the larger one is made, unless others hold it
         arena.storage = AllocateStorage(device, bytes);
       }
       return arena.storage;
@@ -33,7 +34,7 @@ class SharedArenas {
     arenas_.push_back({device, AllocateStorage(device, bytes)});
     return arenas_.back().storage;
   }
-  // Gives the arenas up: a device may still write to them. The next Take makes new ones.
+  // Gives up the arenas, because a device may still write to them. The next Take makes new ones.
   void Abandon() { arenas_.clear(); }
 
  private:

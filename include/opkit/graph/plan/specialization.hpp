@@ -21,7 +21,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The edges that leave a step, as the schedule encodes them.
+// Returns the edges that leave a step, as the schedule encodes them.
 inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
   const int* const entries = schedule.entries().data();
   const std::vector<int>& begin = schedule.entry_begin();
@@ -30,16 +30,16 @@ inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
 
 class Specialization;
 
-// A body that is planned with the graph around it.
+// A body that is planned with its enclosing graph.
 struct PlannedBody {
   PlannedBody(int carrier, int number_of_body, const NodeBody& body)
       : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
 
-  const int node;    // that carries it
+  const int node;    // the node that carries it
   const int number;  // among the node's bodies
   const std::string name;
   const GraphView view;
-  Selection forced;  // what the selection of the graph around says of the body's nodes
+  Selection forced;  // the enclosing graph's forced kernels for nodes of the body
   IntrusivePtr<Specialization> plan;
 };
 
@@ -55,7 +55,7 @@ class Specialization final : public RefCounted {
     std::span<const int> donated = {};  // values of the plan's graph; none in a body
   };
 
-  // The node that carries a body, in the graph around it, and that graph's operators.
+  // The enclosing graph of a body, with its operators, and the node that carries the body.
   struct Around {
     const Specialization& plan;
     const BoundNodes& nodes;
@@ -65,7 +65,8 @@ class Specialization final : public RefCounted {
     Device device() const { return plan.view().graph().node(node).device(); }
   };
 
-  // Of a body, with `around`: it has no arenas, since those of the graph around hold its values.
+  // Specializes a graph or, with `around`, a body. A body has no arenas: its values lie in those of
+  // the enclosing graph.
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options,
                  const Around* around = nullptr)
       : plan_view_(view),
@@ -84,40 +85,42 @@ class Specialization final : public RefCounted {
   }
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
-  // Of the graph that runs, with the nodes that kernels compute together as one, and with the
-  // converters between layouts. Its nodes are those of PartsOf; its values have those of ValueOf.
+  // Returns the graph that runs: with the nodes that one kernel computes as one node, and with
+  // converters. PartsOf, NodeOf and ValueOf relate it to the plan's graph.
   const GraphView& view() const { return converted_ ? converted_->view() : fused_view(); }
   const GraphTypes& types() const { return converted_ ? converted_->types() : fused_types(); }
-  // -1 for a value between two nodes that one kernel computes.
+  // Returns the number in view() of a value of the plan's graph; -1 for a value between two nodes
+  // that one kernel computes.
   int ValueOf(int plan_value) const {
     const int value = fused_ ? fused_->ValueOf(plan_value) : plan_value;
     return converted_ && value >= 0 ? converted_->ValueOf(value) : value;
   }
-  // The nodes of the plan's graph that a node of view() stands for, in the order in which they run;
-  // empty for a converter.
+  // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
+  // they run; empty for a converter.
   std::vector<int> PartsOf(int node) const {
     if (node >= fused_view().num_nodes()) return {};
     if (!fused_) return {node};
     return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
   }
-  // Of the values of the plan's graph, with the layouts that their nodes make them in.
+  // Returns the types of the plan graph's values, in the layouts in which their nodes make them.
   const GraphTypes& plan_types() const { return plan_types_; }
   const GraphView& plan_view() const { return plan_view_; }
   const KernelSelector& selector() const { return selector_; }
-  // The node of view() that computes a node of the plan's graph.
+  // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return fused_ ? fused_->NodeOf(plan_node) : plan_node; }
-  // By node of view(), and what was selected for a node of the plan's graph.
+  // Returns the choice for a node of view(); plan_choice(), for a node of the plan's graph.
   const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
   const NodeChoice& plan_choice(int node) const { return selected_[Index(node)]; }
   const Schedule& schedule() const { return *schedule_; }
-  // Whether an entry of the schedule only fixes the order in which steps are called and waits for
+  // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
   bool IsOrderAlone(int step, int entry) const {
     return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
            follows_[Index(step) + 1] == 0;
   }
   const PlannedMemory& memory() const { return memory_; }
-  // How nodes are run, and why, in the words of the executor that measured last. Thread-safe.
+  // Returns how nodes are run, and why, as the executor that measured last describes it.
+  // Thread-safe.
   std::string mode() const {
     MutexLock lock(mode_mutex_);
     return mode_;
@@ -126,28 +129,30 @@ class Specialization final : public RefCounted {
     MutexLock lock(mode_mutex_);
     mode_ = std::move(mode);
   }
-  // Bytes of a value of view() whose shape is known, or the most that its bound lets it have.
+  // Returns the bytes of a value of view(). A shape with a bound counts as the largest it allows.
   int64_t BytesOf(int value) const {
     const TensorInfo& info = types()[value];
     return LayoutBytes(info.layout, *info.shape.Most(), info.dtype);
   }
-  // Whether some operator completes after it has returned.
+  // True if some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
   bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
   int stream(int node) const { return streams_[Index(node)]; }
-  // The bodies that are planned with this graph, in the order of the nodes that carry them.
+  // Returns the bodies that are planned with this graph, in the order of the nodes that carry them.
   const std::vector<std::unique_ptr<PlannedBody>>& bodies() const { return bodies_; }
   std::span<const std::unique_ptr<PlannedBody>> BodiesOf(int node) const {
     const auto [first, end] = std::ranges::equal_range(
         bodies_, node, {}, [](const std::unique_ptr<PlannedBody>& body) { return body->node; });
     return {first, end};
   }
-  // Of a body: the value of the graph around that this one is; -1 where it is the body's own.
+  // For a body: returns the enclosing graph's value that this value is; -1 for a value of the
+  // body's own.
   int OuterOf(int value) const { return outer_[Index(value)]; }
-  // Whether a node of this graph or of one around it rewrites the value.
+  // True if a node of this graph or of an enclosing graph rewrites the value.
   bool IsRewritten(int value) const { return rewritten_[Index(value)] != 0; }
 
-  // The constants that are read converted alone, by name, and the end of their originals here.
+  // Returns the names of constants of which only converted copies are read. ReleaseConstant drops
+  // the original of one of them here.
   std::vector<std::string> UnreadConstants() const {
     return converted_ ? converted_->UnreadConstants(fused_view()) : std::vector<std::string>();
   }
@@ -157,7 +162,8 @@ class Specialization final : public RefCounted {
     converted_->ReleaseConstant(name);
   }
 
-  // Operators for one executor; the first call returns those that selection made. Not synchronised.
+  // Returns operators for one executor; the first call returns those that selection made. Not
+  // synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
     if (spare_) return std::move(spare_);
     return MakeNodes(nullptr);
@@ -173,12 +179,12 @@ class Specialization final : public RefCounted {
     return InferGraph(view, known);
   }
 
-  // The graph between fusion and the insertion of converters.
+  // The graph and its types after fusion, before converters are inserted.
   const GraphView& fused_view() const { return fused_ ? fused_->view() : plan_view_; }
   const GraphTypes& fused_types() const { return fused_ ? fused_->types() : plan_types_; }
 
-  // Selection, then what kernels fuse, then the converters that they ask for, then the operators;
-  // once more where a constructor refuses its node and the next kernel wants other layouts.
+  // Selects kernels, fuses nodes, inserts the converters that they need, and creates the operators.
+  // Starts again if a constructor refuses its node and the next kernel wants other layouts.
   void SelectKernels(const Options& options, const Around* around) {
     struct OtherLayouts {};
     const auto refused = [&](int node, const std::string& why) {
@@ -199,7 +205,7 @@ class Specialization final : public RefCounted {
       for (int node = 0; node < plan_view_.num_nodes(); ++node)
         if (const int first = PartsOf(NodeOf(node)).front(); first != node)
           selected_[Index(node)].computed_by = first;
-      // What a body returns is where the node that carries it makes its outputs.
+      // A body returns its outputs on the device on which the node that carries it makes them.
       const std::optional<Device> device = around ? std::optional(around->device()) : std::nullopt;
       const Device* const outputs_on = device ? &*device : nullptr;
       if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
@@ -214,8 +220,8 @@ class Specialization final : public RefCounted {
       }
     }
   }
-  // Gives a node's configuration the layouts that its values have. They are equal by now, and from
-  // here on of the same descriptors, so that no run has two descriptors to compare.
+  // Gives a node's configuration the layouts that its values have. The two are equal by now; this
+  // makes them share their descriptors, so that no run compares two descriptors.
   void ShareDescriptors(int node) {
     const auto share = [&](std::span<const int> values, std::vector<Layout>& layouts) {
       for (size_t i = 0; i < layouts.size(); ++i) {
@@ -229,8 +235,8 @@ class Specialization final : public RefCounted {
     share(view().inputs(node), config.input_layouts);
     share(view().outputs(node), config.output_layouts);
   }
-  // Finds the values that the graph around hands in, and those that it is to get from a node of
-  // this one.
+  // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
+  // body's nodes make as outputs. Also finds the values that a node rewrites.
   OPKIT_COLD void FindOuter(const Around* around) {
     outer_.assign(Index(view().num_values()), -1);
     rewritten_.assign(outer_.size(), 0);
@@ -249,7 +255,7 @@ class Specialization final : public RefCounted {
       rewritten_[Index(value)] = view().IsRewritten(value) ||
                                  (OuterOf(value) >= 0 && around->plan.IsRewritten(OuterOf(value)));
   }
-  // The blobs of the graph around, by value; empty where there is none.
+  // Returns the blobs of the enclosing graph, by value of this one; empty if there is none.
   OPKIT_COLD std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
     std::vector<Blob*> blobs;
     for (int value = 0; around && value < view().num_values(); ++value)
@@ -271,8 +277,9 @@ class Specialization final : public RefCounted {
           PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
       }
   }
-  // A body with an operator that completes after it has returned is left to its node. So is one of
-  // several that does not fit the shapes: it is not the one that is taken.
+  // Plans a body with this graph. A body with an operator that completes after it has returned is
+  // left to its node. So is a body that does not fit the shapes, if the node has several: a run
+  // does not take it.
   OPKIT_COLD void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
                            const Options& options) {
     const OperatorDef& def = view().graph().node(node);
@@ -306,7 +313,7 @@ class Specialization final : public RefCounted {
     bodies_.push_back(std::move(planned));
   }
 
-  // Whether the body can be planned where no kernel is forced.
+  // True if the body can be planned without forced kernels.
   OPKIT_COLD static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos,
                               Options options, const Around& around) {
     options.selection.forced = nullptr;
@@ -318,8 +325,8 @@ class Specialization final : public RefCounted {
     }
   }
 
-  // An edge is early between two operators of one device that both take work before the work they
-  // depend on is done: the second is issued behind the first.
+  // Makes the schedule. An edge is early if both operators are on one device and accept work before
+  // the work that they depend on is done: the second is issued behind the first.
   void SetSchedule(const Options& settings) {
     const bool in_order = settings.in_order;
     auto supports = [&](int node) {
@@ -355,7 +362,8 @@ class Specialization final : public RefCounted {
     }
   }
 
-  // A chain of operators of one device runs on one stream; a branch takes the next one.
+  // Chooses streams: a chain of operators on one device runs on one stream; a branch takes the
+  // next.
   void AssignStreams() {
     constexpr int kStreams = 4;
     streams_.assign(Index(view().num_nodes()), 0);
@@ -385,14 +393,14 @@ class Specialization final : public RefCounted {
   KernelSelector selector_;
   std::vector<NodeChoice> selected_;           // by node of the plan's graph
   std::vector<NodeChoice> choices_;            // by node of view()
-  std::unique_ptr<FusedGraph> fused_;          // null where nothing is fused
-  std::unique_ptr<ConvertedGraph> converted_;  // null where no layouts differ
+  std::unique_ptr<FusedGraph> fused_;          // null if nothing is fused
+  std::unique_ptr<ConvertedGraph> converted_;  // null if no converter is needed
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node
   std::vector<int> streams_;        // by node
-  std::vector<char> follows_;       // by step, in order: the graph has an edge from the step before
+  std::vector<char> follows_;  // by step, if in order: the graph has an edge from the step before
   bool may_pend_ = false;
-  std::vector<std::unique_ptr<PlannedBody>> bodies_;  // by node
+  std::vector<std::unique_ptr<PlannedBody>> bodies_;  // ordered by node
   std::vector<int> outer_;                            // by value; see OuterOf
   std::vector<char> rewritten_;                       // by value
   PlannedMemory memory_;

@@ -15,7 +15,7 @@ class TensorBindings {
   struct Input {
     int value;
     Tensor tensor;
-    Tensor dense;    // a copy of `tensor`, where that has strides
+    Tensor dense;    // a copy of `tensor`, if that has strides
     bool rewritten;  // a node of the graph rewrites it
     bool donated;    // runs may write to it
   };
@@ -44,7 +44,7 @@ class TensorBindings {
   const std::string& name(const Input& input) const { return view_.name(input.value); }
   const std::string& name(const Output& output) const { return view_.name(output.value); }
 
-  // The input of that name; null where the graph has none.
+  // Returns the input of that name; null if the graph has none.
   Input* FindInput(std::string_view name) { return Find(inputs_, name); }
   Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
@@ -76,7 +76,7 @@ class TensorBindings {
             input.rewritten ? "the graph writes to it" : "it is not on the host");
     if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
   }
-  // Throws for a tensor that this output cannot be written to, whatever its type will be.
+  // Throws for a tensor that this output cannot be written to, whatever type the output has.
   void Check(const Output& output, const Tensor& tensor) const {
     if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
       Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name(output),
@@ -96,7 +96,7 @@ class TensorBindings {
             ", but the tensor bound to it is ", tensor);
   }
 
-  // The types that the next run is for. Throws for an input that nothing was given for.
+  // Returns the input types of the next run. Throws kInvalidArgument for an input without a tensor.
   std::vector<TensorInfo> InputTypes() const {
     std::vector<TensorInfo> infos;
     for (const Input& input : inputs_) {
@@ -108,7 +108,7 @@ class TensorBindings {
     }
     return infos;
   }
-  // Throws for memory that would be written while it is read or written elsewhere.
+  // Throws kInvalidArgument if the graph writes to memory that another tensor here shares.
   void CheckOverlaps() const {
     const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
                            int second) {
@@ -139,14 +139,14 @@ class TensorBindings {
       if (view_.name(item.value) == name) return &item;
     return nullptr;
   }
-  // Throws for memory that runs write to and the graph holds.
+  // Throws kInvalidArgument for memory that the graph holds and that runs would overwrite.
   void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const {
     if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
       Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
             holder, " of the graph, which runs would overwrite; give it memory of its own");
   }
-  // Names the constant or the attribute, in subgraphs too, that shares memory with the tensor;
-  // empty where none does.
+  // Returns the constant or attribute, in subgraphs too, that shares memory with the tensor; empty
+  // if there is none.
   OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
     for (const GraphConstant& constant : graph.constants())
       if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
