@@ -1,4 +1,4 @@
-// The insertion of converters.
+// Definitions of ConvertedGraph: inserts converters and copies.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 
@@ -35,6 +35,7 @@ OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout
   return items_.back().tensor;
 }
 
+// Adds the converters and makes nodes read their outputs.
 struct ConvertedGraph::Builder {
   Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
           ConvertedConstants& converted_constants, const Device* device_of_outputs)
@@ -49,12 +50,12 @@ struct ConvertedGraph::Builder {
     for (const GraphConstant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
     std::vector<OperatorDef> nodes = plan.nodes();
-    // What the graph returns keeps its name for the place where it is returned.
+    // An output that must be converted gives its name to the converted value.
     for (const int value : view.outputs())
       if (!OutputPlace(value).Is(types[value].layout, types[value].device)) Rename(value, nodes);
     for (int node = 0; node < view.num_nodes(); ++node) {
       const auto inputs = view.inputs(node);
-      // By value: adding a converter moves the choices.
+      // A copy, because adding a converter reallocates `choices`.
       const NodeChoice choice = choices[Index(node)];
       if (choice.device != nodes[Index(node)].device()) nodes[Index(node)].Device(choice.device);
       const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
@@ -74,7 +75,7 @@ struct ConvertedGraph::Builder {
     const TensorInfo& made = types[value];
     return {Layout(), IsElsewhere(made, outputs_on) ? *outputs_on : made.device};
   }
-  // The node that makes it, and those that rewrite it, write it under another name.
+  // Gives the value a new name in the node that makes it and in those that rewrite it.
   void Rename(int value, std::vector<OperatorDef>& nodes) {
     made_as[value] =
         FreshName(value, NameOf(OutputPlace(value), {types[value].layout, types[value].device}));
@@ -88,7 +89,8 @@ struct ConvertedGraph::Builder {
     names.Add(name);
     return name;
   }
-  // The places that a value comes through on its way: layouts are converted on the host.
+  // Returns the places that a value passes through to the target. Between devices it is copied in
+  // the standard layout.
   std::vector<ValuePlace> RouteOf(const TensorInfo& info, const ValuePlace& target) const {
     std::vector<ValuePlace> route;
     const auto convert = [&](const Layout& from, const Layout& to, Device device) {
@@ -104,7 +106,7 @@ struct ConvertedGraph::Builder {
     }
     return route;
   }
-  // The name of the value in a place; adds what brings it there.
+  // Returns the name of the value in a place; adds the converters that bring it there.
   std::string NameIn(int value, const ValuePlace& target) {
     const TensorInfo& info = types[value];
     const auto renamed = made_as.find(value);
@@ -138,7 +140,7 @@ struct ConvertedGraph::Builder {
     }
     return name;
   }
-  // What is new about a place: its layout, or its device.
+  // Returns the name of the new layout, or of the new device if the layout is the same.
   static std::string NameOf(const ValuePlace& from, const ValuePlace& to) {
     return from.layout == to.layout ? ToString(to.device) : LayoutName(to.layout.id);
   }
@@ -165,6 +167,7 @@ struct ConvertedGraph::Builder {
     choice.config.output_layouts = {to_place.layout};
   }
 
+  // A converted value or constant.
   struct Placed {
     std::string name;
     int value;
@@ -176,10 +179,10 @@ struct ConvertedGraph::Builder {
   ConvertedConstants& constants;
   const Device* const outputs_on;
   Graph graph;
-  NameIndex names;                     // those that were made here
-  std::map<int, std::string> made_as;  // by value
+  NameIndex names;                     // names that FreshName has made
+  std::map<int, std::string> made_as;  // by value: its name after Rename
   std::vector<OperatorDef> converters;
-  std::vector<Placed> placed;  // the values that were made here
+  std::vector<Placed> placed;  // all converted values, to be found again
 };
 
 OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(const GraphView& view,

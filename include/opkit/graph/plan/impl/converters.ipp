@@ -41,13 +41,13 @@ OPKIT_OPERATOR_SCHEMA(ConvertLayout)
     .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
 
-// The device that a node of CopyToDevice copies to.
+// Returns the device that a CopyToDevice node copies to.
 inline Device TargetOf(const OperatorDef& def) {
   return {static_cast<DeviceType>(def.args().Get<int32_t>("device_type")),
           def.args().Get<int32_t>("device_index")};
 }
 
-// Waits for the copy: what runs on either device waits for its end as for any operator's.
+// Blocks until the copy is done, so that readers on either device need no special event.
 class CopyToDeviceOp final : public Operator<CPUContext> {
  public:
   CopyToDeviceOp(const OperatorDef& def, Workspace* ws)
@@ -56,7 +56,8 @@ class CopyToDeviceOp final : public Operator<CPUContext> {
   }
   bool RunOnDevice() override {
     Tensor from = InputBlob(0).Get<Tensor>();
-    // A view that an operator of the host has made, which no other device copies.
+    // The input may be a strided view that a host operator has made; copies to a device need it
+    // dense.
     if (!from.is_dense() && IsHostAccessible(from.device().type)) from = from.Contiguous();
     const Tensor* to = Output(0, from.shape(), from.dtype(), target_);
     CopyElements(from, *to, nullptr);

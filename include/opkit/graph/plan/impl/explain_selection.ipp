@@ -1,4 +1,4 @@
-// The explanation of a selection, node by node.
+// Definitions of ExplainSelection: explains a selection node by node.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
@@ -7,7 +7,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "NHWC, standard -> NHWC"; empty where all are the standard layout.
+// Returns the layouts as text, "NHWC, standard -> NHWC"; empty if all are standard.
 OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
   if (config.is_standard()) return {};
   std::string text;
@@ -36,7 +36,7 @@ OPKIT_COLD inline void ExplainCopy(const TensorInfo& from, const TensorInfo& to,
   out.ns = EstimatedCopyNs(out.bytes / 2);
 }
 
-// `node` is of the plan's graph.
+// Fills in the candidates of `node`, a node of the plan's graph.
 OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
   const NodeChoice& choice = found.plan_choice(node);
   const NodeRating rating = found.selector().Rate(node);

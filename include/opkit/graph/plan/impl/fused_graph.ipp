@@ -1,4 +1,5 @@
-// How nodes are fused, from the first of a chain on.
+// Definitions of FusedGraph: finds chains of nodes that one kernel computes, from their first node
+// on.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 
@@ -12,7 +13,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Finds the chains and writes the fused graph.
 struct FusedGraph::Builder {
+  // Nodes that one kernel computes; `def` stands for all of them.
   struct Chain {
     OperatorDef def;
     NodeChoice choice;
@@ -35,7 +38,7 @@ struct FusedGraph::Builder {
     }
   }
 
-  // Whether the node's values tie it to nothing else than what a chain knows of.
+  // True if the node has exactly one output and no node rewrites its inputs or output.
   bool IsFree(int node) const {
     const OperatorDef& def = view.graph().node(node);
     for (const auto values : {view.inputs(node), view.outputs(node)})
@@ -43,8 +46,8 @@ struct FusedGraph::Builder {
         if (value >= 0 && view.IsRewritten(value)) return false;
     return def.outputs().size() == 1 && !def.outputs()[0].empty();
   }
-  // The node that alone reads what the chain makes, and may be taken in; -1 where there is none.
-  // The first of a chain may wait for others by name, and the last may be waited for.
+  // Returns the only reader of the chain's result if it may be fused; else -1. The first node of a
+  // chain may wait for others by name, and other nodes may wait by name for the last.
   int NextOf(const Chain& chain) const {
     const int last = chain.parts.back();
     if (!IsFree(last) || IsWaitedFor(view.graph().node(last), control)) return -1;
@@ -104,7 +107,7 @@ struct FusedGraph::Builder {
       if (kernel->backend == like.backend) return kernel;
     return nullptr;
   }
-  // Chains stand where their last parts stood.
+  // Each chain stands where its last part stood.
   Graph MakeGraph() {
     StableSort(chains,
                [](const Chain& a, const Chain& b) { return a.parts.back() < b.parts.back(); });
@@ -118,7 +121,7 @@ struct FusedGraph::Builder {
   const std::vector<NodeChoice>& choices;
   const Selection* forced;
   const NameIndex control;
-  std::vector<char> is_part;  // by node: of a chain that began before
+  std::vector<char> is_part;  // by node: 1 if fused into an earlier node
   std::vector<Chain> chains;
   bool fused = false;
 };

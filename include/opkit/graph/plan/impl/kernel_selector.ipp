@@ -1,4 +1,4 @@
-// How candidates are rated and one is chosen.
+// Definitions of KernelSelector: rates the candidates of a node and chooses one.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
@@ -23,7 +23,7 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
 OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
   std::vector<std::string> out;
   NameIndex names;
-  std::vector<int> writers;  // by number of a name
+  std::vector<int> writers;  // by number of the name in `names`
   for (const OperatorDef& def : graph.nodes()) {
     out.push_back(SelectionName(def));
     const size_t number = Index(names.Add(out.back()));
@@ -96,7 +96,8 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
   if (options_.forced) FindForced();
 }
 
-// A forced choice that no node would take is not passed over in silence.
+// Finds the forced kernel of each node. Throws kNotFound for a forced choice whose node does not
+// exist, and kInvalidArgument for one that contradicts the graph or another choice.
 OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
   names_ = SelectionNames(view_.graph());
@@ -236,7 +237,7 @@ OPKIT_INLINE int64_t KernelSelector::MemoryOf(int node, const KernelConfig& conf
   return sum;
 }
 
-// Whether the second candidate is taken instead of the first, which comes before it in the order of
+// True if the second candidate is better than the first, which comes before it in the order of
 // preference.
 inline bool IsBetter(const NodeRating::Rated& first, const NodeRating::Rated& second) {
   if (first.bytes != second.bytes && first.bytes >= 0 && second.bytes >= 0)
@@ -349,7 +350,8 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o] < 0) continue;
     types_[outputs[o]].device = devices.output(o);
-    // Chosen again, an equal layout keeps the descriptor that the value's readers have by now.
+    // If chosen again, an equal layout keeps its descriptor, which the value's readers already
+    // have.
     if (Layout made = choice.config.output_layout(o); types_[outputs[o]].layout != made)
       types_[outputs[o]].layout = std::move(made);
   }

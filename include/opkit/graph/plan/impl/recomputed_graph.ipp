@@ -1,5 +1,5 @@
-// A plan's graph as steps that may run again, the graph of a run in which some do, and plans of it
-// until one fits.
+// Definitions of RecomputedGraph and FitByRecomputation: converts a plan's graph to steps that may
+// run again, writes the graph of such a run, and plans it until a plan fits.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
@@ -64,7 +64,7 @@ OPKIT_COLD OPKIT_INLINE void RecomputedGraph::AddStep(int node, Device memory,
   }
 }
 
-// Nanoseconds, about, on a core that computes 100 and moves 10 bytes in each.
+// Estimates nanoseconds, for a core that does 100 operations and moves 10 bytes in each.
 OPKIT_COLD OPKIT_INLINE double RecomputedGraph::CostOf(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   const auto infos = [&](std::span<const int> values) {
@@ -80,7 +80,7 @@ OPKIT_COLD OPKIT_INLINE double RecomputedGraph::CostOf(int node) const {
          0.1 * (static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
 }
 
-// Writes the nodes of a run, one after the other, under names of their own.
+// Writes the nodes of a run in its order. Nodes that run again get new names.
 class RecomputedGraph::Writer {
  public:
   Writer(const RecomputedGraph& from, const RecomputedRun& run, bool walked)
@@ -108,7 +108,7 @@ class RecomputedGraph::Writer {
       if (inputs[i] < 0) continue;
       const int maker = MakerOf(at, inputs[i]);
       if (maker < 0) continue;
-      // Where it reads what has waited for the same node, that is enough.
+      // An input whose maker already waits for the same node makes this wait unnecessary.
       if (run_.steps[Index(maker)].moved && anchored_[Index(maker)] == anchor_) waits = false;
       const std::string& name = NameOf(Index(maker), inputs[i]);
       if (name != def.inputs()[i]) def.mutable_inputs()[i] = name;
@@ -126,7 +126,8 @@ class RecomputedGraph::Writer {
     }
     nodes_.push_back(std::move(def));
   }
-  // The place in the run of what makes the value for the step there; -1: an input or a constant.
+  // Returns the place in the run of the step that makes the value for the step at place `at`; -1:
+  // an input or a constant.
   int MakerOf(size_t at, int value) const {
     const RecomputeProblem::Step& step = from_.problem_.steps[Index(run_.steps[at].step)];
     for (size_t i = 0; i < step.inputs.size(); ++i)
@@ -154,7 +155,7 @@ class RecomputedGraph::Writer {
     ++named_[Index(Number(name))];
     return name;
   }
-  // The name of the node to wait for, which no other node may have.
+  // Returns the name of the node to wait for. Renames the node if it has no name or shares it.
   const std::string& NameAnchor() {
     OperatorDef& def = nodes_[Index(anchor_)];
     if (def.name().empty() || named_[Index(node_names_.Find(def.name()))] > 1)
@@ -167,7 +168,7 @@ class RecomputedGraph::Writer {
   const bool walked_;
   Rewritten out_;
   std::vector<OperatorDef> nodes_;
-  std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: values of new names
+  std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: new value names
   std::vector<int> anchored_;                                    // by place: the anchor there
   int anchor_ = -1;  // the last of nodes_ that was not moved; -1 before it
   NameIndex values_, node_names_;
@@ -179,7 +180,7 @@ OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(
   return Writer(*this, run, walked).Take();
 }
 
-// The arena that exceeds the capacity most, or is the largest.
+// Returns the largest arena; null if there is none.
 OPKIT_COLD inline const ArenaPlan* LargestArena(const Specialization& found) {
   const ArenaPlan* largest = nullptr;
   for (const ArenaPlan& arena : found.memory().arenas())
@@ -187,7 +188,8 @@ OPKIT_COLD inline const ArenaPlan* LargestArena(const Specialization& found) {
   return largest;
 }
 
-// The selection for a graph in which nodes run again: by its own name, or as the original.
+// Returns the selection for a graph in which nodes run again. Such a node has the forced kernel
+// that `aside` has for its own name, or its original's.
 OPKIT_COLD inline Selection ForcedAgain(
     const Selection& forced, const Selection& aside,
     const std::vector<std::pair<std::string, std::string>>& again) {
@@ -204,7 +206,8 @@ OPKIT_COLD inline Selection ForcedAgain(
 
 OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   const int64_t capacity = state.options().memory.capacity_bytes;
-  // The selection of such a plan names nodes that run again, which the graph does not have yet.
+  // A selection made from a recomputed plan names nodes that run again, which this graph does not
+  // have yet.
   Selection forced, aside;
   for (const SelectedKernel& one : state.options().selection.nodes) {
     const bool is_again = one.node.find("#again") != std::string::npos;
@@ -223,7 +226,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
     PlanState::Recomputed recomputed;
     int64_t bytes, peak;
   } best{nullptr, {}, {}, arena->plan.arena_bytes, as_given.given_bytes};
-  // The steps may count bytes that the plan does not need.
+  // The steps may count bytes that the plan does not need; the target is higher by these.
   int64_t target = capacity + (std::max)(as_given.given_bytes - best.bytes, int64_t{0});
   for (int i = 0; i < MemoryPlanOptions::kRecomputeTries && target >= as_given.least_bytes; ++i) {
     const RecomputedRun run = Recompute(steps.problem(), target);
@@ -251,7 +254,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
     }
     target = run.peak_bytes - (bytes - capacity);
   }
-  // Nothing fits: the Error tells of the plan that comes nearest.
+  // No plan fits: throw the Error of the plan that comes nearest.
   state.SetSelection(best.graph ? best.selection : forced);
   if (!best.graph) return static_cast<void>(state.Specialize(state.inputs(), nullptr));
   const int nodes = best.recomputed.nodes;

@@ -1,5 +1,5 @@
-// The memory of a specialization: how the values of its graph and of its bodies are numbered, and
-// how an arena is planned for them.
+// Definitions of PlannedMemory: numbers the values of a specialization and of its bodies, and plans
+// an arena for them on each device.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
@@ -51,7 +51,7 @@ OPKIT_INLINE int64_t PlannedMemory::Scratch(int node) const {
 
 // Numbers and names.
 
-// The number of steps is known with the last of them.
+// Numbers the steps, those of bodies included, from `next` on. Returns the next free number.
 OPKIT_INLINE int PlannedMemory::NumberSteps(int next) {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     begin_.push_back(next++);
@@ -75,7 +75,7 @@ OPKIT_INLINE size_t PlannedMemory::NumberValues(size_t next, const PlannedMemory
   return end_number_ = next;
 }
 
-// The first number of a body's value; of the graph that has the arenas.
+// Returns the first number of a body's value. Only for the graph that has the arenas.
 OPKIT_INLINE size_t PlannedMemory::first_body_value() const {
   return NumberOfScratch(plan_.schedule().size());
 }
@@ -99,7 +99,7 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::Name(size_t number) const {
   return StrCat("scratch of step ", number - first_scratch_);
 }
 
-// "'sum' float32[2]", "scratch of Conv 'c1' (X, W) -> (P)".
+// Describes a value or scratch: "'sum' float32[2]", "scratch of Conv 'c1' (X, W) -> (P)".
 OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::DescribeMemory(size_t number) const {
   const GraphView& view = plan_.view();
   for (const std::unique_ptr<PlannedBody>& body : plan_.bodies())
@@ -141,8 +141,8 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::LargestIn(const ArenaPlan& ar
 
 // The order of steps.
 
-// Adds the order of the steps inside `step`: those of its bodies one after the other, and so the
-// bodies.
+// Adds the order of the steps inside `step`: its bodies run one after the other, and so do the
+// steps of each body.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& order) const {
   int last = begin_[Index(step)];
   const auto follow = [&](int next) {
@@ -175,12 +175,12 @@ OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
 
 // Lifetimes.
 
-// How many bodies a node has, those that are left to it included.
+// Returns the number of bodies that a node has, unplanned ones included; 0 if none is planned.
 OPKIT_INLINE size_t PlannedMemory::BodyCount(int node) const {
   return plan_.BodiesOf(node).empty() ? 0 : plan_.view().graph().node(node).subgraphs().size();
 }
 
-// Whether the one body of a node hands the value out as it came in.
+// True if the node's only body returns this input unchanged.
 OPKIT_INLINE bool PlannedMemory::HandsOn(int node, int value) const {
   const Specialization& body = *plan_.BodiesOf(node)[0]->plan;
   for (size_t i = 0; i < body.inputs().size(); ++i) {  // inputs are the first values
@@ -190,10 +190,10 @@ OPKIT_INLINE bool PlannedMemory::HandsOn(int node, int value) const {
   return false;
 }
 
-// Fills in the values of an arena. A value that a body hands out is made by the body's step, and
-// one that it takes in is read by the body's steps alone; where a run takes one body of several,
-// such values are made when the node begins and read until it ends. `carrier_end` is the end of
-// the step that runs this body; -1: no body.
+// Fills in the values of an arena. If a node has one body, the body's steps make the values that it
+// returns, and they alone read its inputs, unless the body returns one unchanged. If a run takes
+// one body of several, such values are made when the node begins and read until it ends.
+// `carrier_end` is the end of the step that runs this body; -1: no body.
 OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
                                           int& planned_values) const {
   const GraphView& view = plan_.view();
@@ -234,7 +234,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     Of(*body).Describe(arena, end_[step_of(body->node)], planned_values);
 }
 
-// Lists the values of an arena that may share bytes.
+// Lists the pairs of values of an arena that may share bytes.
 OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena) const {
   for (int node = 0; node < plan_.view().num_nodes(); ++node)
     for (const auto& [input, output] : plan_.choice(node).config.inplace)
@@ -254,12 +254,13 @@ OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena, int node, int in
   const RunValue& read = arena.values[NumberOf(from)];
   const RunValue& written = arena.values[NumberOf(to)];
   if (read.external || written.external || written.producer != step) return;
-  for (size_t i = 0; i < view.inputs(node).size(); ++i)  // also read where it may not be shared
+  // The node may read the value as several inputs; all of them must be allowed to share it.
+  for (size_t i = 0; i < view.inputs(node).size(); ++i)
     if (view.inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
   arena.inplace.push_back({step, static_cast<int>(NumberOf(from)), static_cast<int>(NumberOf(to))});
 }
 
-// Whether both shapes have the same number of elements, whatever numbers their symbols stand for.
+// True if both shapes have the same number of elements, whatever their symbols stand for.
 OPKIT_COLD inline bool HaveSameElements(const SymbolicShape& a, const SymbolicShape& b) {
   std::vector<std::string> symbols[2];
   int64_t products[2] = {1, 1};
@@ -278,8 +279,8 @@ OPKIT_COLD inline bool HaveSameElements(const SymbolicShape& a, const SymbolicSh
   return products[0] == products[1] && symbols[0] == symbols[1];
 }
 
-// Two values of one bound may differ in a run, so that only the operator's inference tells whether
-// an output always has as many elements as an input: it is asked with a symbol for each extent that
+// True if the output always has as many elements as the input. Two values with the same bound may
+// differ in a run, so the operator's inference decides: it runs with a symbol for each extent that
 // a run decides.
 OPKIT_COLD OPKIT_INLINE bool PlannedMemory::HaveSameElements(int node, int input,
                                                              int output) const {
@@ -317,9 +318,10 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 
 // Donated inputs.
 
-// An output lies outside the arena, unless that is in the memory of a donated input.
+// Finds the outputs that can lie in the buffer of a donated input. Other outputs lie outside the
+// arenas.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const std::vector<int> before = donated_outputs_;  // on other devices
+  const std::vector<int> before = donated_outputs_;  // in arenas of other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;
@@ -400,7 +402,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
   arena.plan = InContext(plan, [&] { return LargestIn(arena); });
   PlaceDonated(arena);
   CheckCapacity(arena, options.plan.capacity_bytes);
-  // The most values that are verified without being asked: the time grows with their square.
+  // The most values that are verified unless options.verify is set: the time grows with their
+  // square.
   [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
   if (options.verify) Verify(arena);
   OPKIT_ASSERT(options.verify || arena.values.size() > kCheaplyVerified || Verify(arena));
@@ -418,7 +421,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
     Throw(ErrorCode::kInvalidArgument, "MemoryPlanOptions::capacity_bytes is ", capacity);
   if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
   const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
-  // The step at which the most bytes are live.
+  // Find the step at which the most bytes are live.
   std::vector<int64_t> change(Index(run_order_.nodes) + 2, 0);
   const auto at = [&](int64_t step) {
     return Index((std::clamp)(step + 1, int64_t{0}, int64_t{run_order_.nodes} + 1));
@@ -457,12 +460,12 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
     sum = (std::numeric_limits<int64_t>::max)();
 }
 
-// Adds each step that reads or writes a value to the value's users, the steps of bodies among them,
-// so that the verifier does not depend on what Describe makes of bodies.
+// Adds each step that reads or writes a value, also a step of a body, to the value's users. The
+// verifier then does not depend on how Describe treats bodies.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[Index(step)];
-    if (!plan_.BodiesOf(node).empty()) continue;  // their steps read and write
+    if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
     const auto touch = [&](const auto& touched) {
       for (const int value : touched) {
         if (value < 0) continue;
