@@ -16,7 +16,7 @@ class BitMatrix {
   BitMatrix() = default;
   BitMatrix(size_t rows, size_t columns) : words_((columns + 63) / 64), bits_(rows * words_) {}
 
-  size_t words() const { return words_; }  // of a row
+  size_t words() const { return words_; }  // words per row
   uint64_t* row(size_t i) { return bits_.data() + i * words_; }
   const uint64_t* row(size_t i) const { return bits_.data() + i * words_; }
   const std::vector<uint64_t>& bits() const { return bits_; }
@@ -24,7 +24,7 @@ class BitMatrix {
   bool Get(size_t i, size_t j) const { return (row(i)[j / 64] >> (j % 64)) & 1; }
   void Set(size_t i, size_t j) { row(i)[j / 64] |= uint64_t{1} << (j % 64); }
   void Clear(size_t i, size_t j) { row(i)[j / 64] &= ~(uint64_t{1} << (j % 64)); }
-  // Sets in row i all that is set in row j.
+  // Sets in row i every bit that is set in row j.
   void Include(size_t i, size_t j) {
     const uint64_t* const from = row(j);
     uint64_t* const to = row(i);

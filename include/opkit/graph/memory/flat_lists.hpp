@@ -1,5 +1,5 @@
-// FlatLists: many short lists of numbers in one array: conflicts of buffers, predecessors of steps,
-// buffers live in a section.
+// FlatLists: many short lists of numbers in one array, such as the conflicts of buffers, the
+// predecessors of steps, or the buffers live in each section.
 #ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 #define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 

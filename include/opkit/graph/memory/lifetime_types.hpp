@@ -1,5 +1,5 @@
-// A run as its memory is planned: the order of its steps, and the values that they write and read.
-// Plain numbers, given to the planner and to the verifier.
+// A run in the form in which its memory is planned: the order of its steps, and the values that
+// they write and read. Plain numbers, which the planner and the verifier take.
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
@@ -18,11 +18,11 @@ struct RunOrder {
   // part included. before[i] < after[i].
   std::vector<int> before;
   std::vector<int> after;
-  // Empty: nothing but the edges orders steps, in any number of threads. Else the executor also
-  // walks in stages: no step starts before all of a lower stage have returned. Ascending; 0, 1, 2,
-  // … is one thread that walks the stored order.
+  // The stage of each step, ascending: no step starts before all steps of lower stages have
+  // returned. 0, 1, 2, … means that one thread walks the stored order. Empty: only the edges order
+  // steps, on any number of threads.
   std::vector<int> stages;
-  // Steps that return before they have completed; empty: none. Only with stages does it matter.
+  // 1 for each step that returns before it has completed; empty: none. Matters only with stages.
   std::vector<uint8_t> asynchronous;
 };
 

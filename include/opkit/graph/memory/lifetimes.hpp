@@ -1,6 +1,6 @@
-// FindLifetimes: from the order that an executor keeps to the buffers that memory is planned for,
-// and which of them can be live together in some legal run. It stands between selection, which
-// fixes the values that steps read, write and may overwrite, and PlanMemory.
+// FindLifetimes: converts the order that an executor keeps to the buffers that memory is planned
+// for, and finds which of them can be live together in some legal run. It runs after selection,
+// which fixes the values that steps read, write and may overwrite, and before PlanMemory.
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
@@ -9,33 +9,37 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// `buffers` and `conflicts` are what PlanMemory takes. A value's place in the arena is the offset
-// of its buffer plus its offset in it.
+// The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
+// its buffer plus its offset in the buffer.
 struct MemoryLifetimes {
   std::vector<MemoryInterval> buffers;
   MemoryConflicts conflicts;              // empty: the buffers' spans decide
   std::vector<int> buffer_of;             // of each value; -1 for external ones
   std::vector<int64_t> offset_in_buffer;  // of each value
   std::vector<uint8_t> granted;           // of each in-place option, 1 where the values share bytes
-  // Whether two buffers conflict only where a legal run has both live. False for a large graph
-  // without stages, and for stages of several steps: some buffers that conflict then could share.
+  // True if two buffers conflict only if some legal run has both live. False for a large graph
+  // without stages, and for stages of several steps: some conflicting buffers could then share
+  // bytes.
   bool exact = true;
 };
 
 struct LifetimeOptions {
-  // Up to so many steps without stages, conflicts are exact: steps squared bits, and 8 bytes for a
-  // conflict. Above it, or past 8 million conflicts, lifetimes are read off the longest path: a
-  // value is live between the last step on it before all its uses and the first one after them.
+  // The most steps without stages for which conflicts are exact; these take steps squared bits, and
+  // 8 bytes for a conflict. For more steps, or more than 8 million conflicts, lifetimes come from
+  // the longest path: a value is live from the last step on it before all its uses to the first one
+  // after them.
   int exact_nodes = 4096;
 };
 
-// Errors (kInvalidArgument) name the edge, value or option: an index out of range, an edge against
-// the stored order, a view outside what it views, a user that is not ordered after the producer, an
-// in-place option whose step does not read the input and make the output.
+// Finds the buffers of a run. Throws kInvalidArgument, with the edge, value or option, for an index
+// out of range, an edge against the stored order, a view outside the value that it views, a user
+// that is not ordered after the producer, or an in-place option whose step does not read the input
+// and make the output.
 //
-// An in-place option is granted, in the order given, when every other touch of the input's buffer
-// completes before the step starts in every legal run, nobody reads the buffer after the run, it is
-// planned memory, the output fits, and the step reads the buffer once.
+// Grants in-place options in the order given. An option is granted if every other touch of the
+// input's buffer completes before the step starts in every legal run. Moreover, the buffer must be
+// planned memory that is not kept after the run, the output must fit, and the step must read the
+// buffer exactly once.
 MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
                               const std::vector<InPlaceOption>& in_place = {},
                               const LifetimeOptions& options = {});

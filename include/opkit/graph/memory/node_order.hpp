@@ -1,5 +1,5 @@
-// OrderForFootprint: an order of a graph's nodes in which fewer bytes are live at once. Before
-// memory is planned, for runs whose steps follow each other.
+// OrderForFootprint: finds an order of a graph's nodes in which fewer bytes are live at once.
+// Called before memory is planned, for runs whose steps follow each other.
 #ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 #define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
@@ -8,14 +8,14 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The most bytes that are live at once where nodes run in this order, each value from the node that
-// makes it to the last that reads it. `bytes(value)` is 0 for what lies elsewhere.
+// Returns the most bytes that are live at once if nodes run in this order. A value is live from the
+// node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
 int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
                   FunctionRef<int64_t(int value)> bytes);
 
-// An order whose PeakBytes are less than those of view.order(), or else that. List scheduling: of
-// the nodes that are ready the one goes next that adds least to what is live, and of equal ones the
-// first. O(edges + nodes * kLookedAt).
+// Returns an order with a smaller PeakBytes than view.order(), or view.order() if it finds none.
+// List scheduling: the next node is the ready one that adds the fewest live bytes; of equal ones,
+// the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
 std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
 
 }  // namespace opkit

@@ -1,6 +1,7 @@
-// The memory planner's own form of its input: checked, empty buffers left out, sizes and alignments
-// in the largest unit that divides them all, time cut into as few sections as tell lifetimes apart.
-// Also two types that all ways of placing share: the best placing so far, and a budget.
+// The memory planner's internal form of its input: checked, without empty buffers, with sizes and
+// alignments in the largest unit that divides them all. Time is cut into the fewest sections that
+// distinguish the lifetimes. Also two types that all placing methods share: the best placing so
+// far, and a budget.
 #ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
@@ -51,7 +52,7 @@ struct Placing {
 // The time and the steps that a search may spend.
 struct SearchBudget {
   int64_t deadline_ns = -1;  // negative: none
-  int64_t steps = 0;         // those left; a search subtracts each that it takes
+  int64_t steps = 0;         // steps left; a search subtracts those that it takes
   uint64_t seed = 0;
   int enough = 0;  // units: a placing this low ends the search
 
@@ -60,7 +61,7 @@ struct SearchBudget {
 
 inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
 
-// For each buffer, the units that are live in the most crowded section of its span.
+// Returns, for each buffer, the units that are live in the most crowded section of its span.
 inline std::vector<int64_t> Peaks(const MemoryProblem& problem) {
   std::vector<int64_t> peaks;
   for (size_t i = 0; i < Index(problem.count); ++i)
@@ -76,7 +77,7 @@ inline std::vector<int64_t> Lengths(const MemoryProblem& problem) {
   return lengths;
 }
 
-// The indices of `keys` by ascending key, equal ones as they are.
+// Returns the indices of `keys` by ascending key; equal keys keep their order.
 template <class Key>
 std::vector<int> SortedBy(const std::vector<Key>& keys) {
   return SortedOrder(keys.size(), [&](int a, int b) { return keys[Index(a)] < keys[Index(b)]; });
@@ -86,7 +87,8 @@ inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
   return (bytes + power_of_two - 1) & -power_of_two;
 }
 
-// Returns the smallest alignment of the buffers. Throws for a buffer that cannot be planned.
+// Returns the smallest alignment of the buffers. Throws kInvalidArgument for a buffer that cannot
+// be planned, kOutOfRange for too many buffers.
 inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
   if (intervals.size() > 1'000'000'000)
     Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
@@ -111,7 +113,7 @@ inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals
 // Fills in sizes, alignments and their unit.
 inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
   const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
-  int64_t unit = 0, worst = 0;  // worst: with the padding before each
+  int64_t unit = 0, worst = 0;  // worst: the sum of sizes, with padding before each
   for (size_t i = 0; i < intervals.size(); ++i) {
     const MemoryInterval& buffer = intervals[i];
     if (buffer.size == 0) continue;
@@ -131,8 +133,8 @@ inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryP
     const int64_t alignment = intervals[Index(i)].alignment;
     if (unit % alignment != 0) unit = std::gcd(unit, alignment);
   }
-  // Offsets are int: where the exact unit is too small for that, sizes are rounded up to a larger
-  // one, by less than 2^-28 of them all.
+  // Offsets are int. If the exact unit is too small for that, sizes are rounded up to a larger one;
+  // this adds less than 2^-28 of their sum.
   while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
   problem->unit = unit;
   for (int i : problem->buffer) {
@@ -142,8 +144,8 @@ inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryP
   }
 }
 
-// A section ends where a buffer ends after another began: at any other moment the live set is part
-// of a section's.
+// Cuts time into sections. A section ends when a buffer ends after another began: the live set of
+// any other moment is part of a section's live set.
 inline void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   std::vector<int64_t> lower, upper, bytes;
@@ -187,7 +189,7 @@ inline void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProb
   problem->bound = *std::max_element(total.begin(), total.end());
 }
 
-// Lists the conflicts of overlapping spans. Costs time and space by their number.
+// Lists the conflicts of overlapping spans. Takes time and space in proportion to their number.
 inline void ListConflicts(MemoryProblem* problem) {
   const std::vector<int> order = SortedBy(problem->lower);
   std::vector<int> live;
@@ -206,7 +208,7 @@ inline void ListConflicts(MemoryProblem* problem) {
   });
 }
 
-// For each number the lists that hold it, in ascending order.
+// Returns, for each number, the lists that hold it, in ascending order.
 template <class Lists>
 FlatLists Transpose(size_t n, const Lists& lists) {
   return FlatLists(n, [&](auto add) {
@@ -232,13 +234,13 @@ inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
               ": expected another of the ", n, " buffers");
 }
 
-// A set of buffers that are all in conflict with each other can be larger than any live set of the
-// given spans: grows the largest live set by buffers that conflict with all of it.
+// Raises the lower bound. A set of buffers that all conflict with each other can be larger than any
+// live set of the given spans: grows the largest live set by buffers that conflict with all of it.
 inline void RaiseBound(MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   const auto peak = static_cast<int>(
       std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  std::vector<int> met(n, 0);  // members in conflict with it; -1 for a member
+  std::vector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
   int members = 0;
   const auto join = [&](size_t i) {
     met[i] = -1;

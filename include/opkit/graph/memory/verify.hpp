@@ -1,5 +1,5 @@
-// VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or says what
-// is wrong. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
+// VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or throws
+// the fault. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
 // repeated here.
 #ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 #define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
@@ -9,18 +9,18 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Throws (kFailedPrecondition) for a plan under which a legal run could overwrite bytes that are
-// still needed, or leaves the arena, or misaligns a value. `addresses` has a value's first byte in
-// the arena; that of external values, and views of them, is not looked at. `names` may be empty.
-// Runs and values that FindLifetimes refuses must not be given here.
+// Throws kFailedPrecondition if a legal run could overwrite bytes that are still needed, or if a
+// value is outside the arena or misaligned. `addresses` has the first byte of each value in the
+// arena; those of external values, and of views of them, are ignored. `names` may be empty. Runs
+// and values that FindLifetimes refuses must not be passed.
 //
-// Costs time by the square of the values, and by steps times edges / 64.
+// Takes time by the square of the values, plus steps times edges / 64.
 void VerifyMemoryPlan(const RunOrder& run, const std::vector<RunValue>& values,
                       const std::vector<InPlaceOption>& in_place,
                       const std::vector<int64_t>& addresses, int64_t arena_bytes,
                       const std::vector<std::string>& names = {});
 
-// The same for buffers that conflict where their spans overlap, and where `conflicts` lists them.
+// Verifies a plan for buffers that conflict if their spans overlap or `conflicts` lists them.
 void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemoryPlan& plan);
 void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan);
