@@ -1,4 +1,4 @@
-// Lifetimes of a run's buffers: the order of steps, values merged into buffers, their conflicts.
+// Definitions of FindLifetimes: the order of steps, values merged into buffers, their conflicts.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
@@ -15,7 +15,8 @@ namespace detail {
 
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
 
-// Whether step u has completed before step v starts. May say no where that is not known, never yes.
+// The order of steps: Precedes(u, v) is true if step u has completed before step v starts, in every
+// legal run. It may be false if that is not known, but is never wrongly true.
 class StepOrder {
  public:
   StepOrder(const RunOrder& run, bool exact)
@@ -48,20 +49,20 @@ class StepOrder {
   }
   bool has_matrix() const { return words() > 0; }
   size_t words() const { return before_.words(); }
-  // With a matrix: the steps that precede v, as bits.
+  // Returns the steps that precede v, as bits. Only with a matrix.
   const uint64_t* Before(int v) const { return before_.row(Index(v)); }
 
-  // Without a matrix done(u) <= start(v) only where u precedes v; with it they are the stored
-  // order.
+  // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a
+  // matrix, the times are those of the stored order.
   int64_t start(int v) const { return start_[Index(v)]; }
   int64_t done(int v) const { return done_[Index(v)]; }
-  // Before every step, and after.
+  // Return a time before every step, and a time after every step.
   int64_t begin() const { return -1; }
   int64_t end() const { return end_; }
 
  private:
-  // A synchronous step is done when its stage is; an asynchronous one when a successor has started.
-  // Order inside a stage is left to HasPath.
+  // Sets the times from the stages. A synchronous step is done when its stage is; an asynchronous
+  // one, when a successor has started. HasPath finds the order inside a stage.
   void ClockByStages() {
     const size_t n = Index(run_.nodes);
     end_ = n == 0 ? 0 : int64_t{run_.stages[n - 1]} + 1;
@@ -82,8 +83,8 @@ class StepOrder {
     }
   }
 
-  // Steps on the longest path are the ticks. A step off it starts after the last tick that precedes
-  // it and is done before the first tick that it precedes.
+  // Sets the times from the longest path, whose steps are the ticks. A step off the path starts
+  // after the last tick that precedes it and is done before the first tick that it precedes.
   void ClockByLongestPath() {
     const size_t n = Index(run_.nodes);
     std::vector<int> depth(n, 0), via(n, -1), tick(n, -1);
@@ -117,7 +118,7 @@ class StepOrder {
     }
   }
 
-  // Walks edges backwards, for a while: an order that is not found counts as none.
+  // Walks edges backwards from v. Stops after kMostVisits and then returns false.
   bool HasPath(int u, int v) const {
     constexpr size_t kMostVisits = 256;
     if (u >= v) return false;
@@ -188,10 +189,10 @@ inline void CheckRunValue(const RunOrder& run, const std::vector<RunValue>& valu
           value.view_offset, " of value ", value.view_of, ", which has ", viewed, " bytes");
 }
 
-// Merges values into buffers: under a root, which is no view, stand its views and the values that
-// were granted its bytes. Members that joined by grants follow each other: every touch of one
-// precedes the next granted step. So a further step needs to follow only the last such step and the
-// members that joined then, and chains cost linear time.
+// Merges values into buffers. A root is a value that is no view; its members are its views and the
+// values that were granted its bytes. Members that joined by grants follow each other: every touch
+// of one precedes the next granted step. So a further step is compared only with the last such step
+// and the members that joined then, and chains cost linear time.
 class ValueMerger {
  public:
   ValueMerger(const RunOrder& run, const std::vector<RunValue>& values, const StepOrder& order)
@@ -217,6 +218,7 @@ class ValueMerger {
     }
   }
 
+  // Lets the option's output share the input's buffer if that is safe. Returns false otherwise.
   bool Grant(const InPlaceOption& option, size_t index) {
     CheckOption(option, index);
     const size_t input = Index(option.input);
@@ -291,18 +293,19 @@ class ValueMerger {
   std::vector<int> root_;
   std::vector<int64_t> offset_;  // in the root
   std::vector<std::vector<int>> members_;
-  std::vector<int> last_step_;       // of each root, the last granted step; -1: none
-  std::vector<size_t> last_joined_;  // of each root, where in members_ those of that step begin
+  std::vector<int> last_step_;       // of each root: the last granted step; -1: none
+  std::vector<size_t> last_joined_;  // of each root: where in members_ those of that step begin
 };
 
-// The steps that touch each buffer, and whether it is live from the run's begin or to its end.
+// The steps that touch each buffer, and flags: live from the run's begin, live to its end.
 struct BufferUses {
   FlatLists steps;
   std::vector<uint8_t> from_begin, to_end;
 };
 
-// Lists the pairs of buffers of which neither precedes the other: all steps that touch a buffer
-// have completed before any that touches a later one starts. False when there are too many to list.
+// Lists the pairs of buffers of which neither precedes the other. A buffer precedes another if all
+// steps that touch it have completed before any step that touches the other starts. Returns false
+// if there are too many conflicts to list.
 inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
                                MemoryConflicts* conflicts) {
   const size_t n = uses.from_begin.size(), words = order.words();

@@ -1,4 +1,5 @@
-// List scheduling by the bytes that a node adds to what is live.
+// Definitions of PeakBytes and OrderForFootprint: list scheduling by the live bytes that a node
+// adds.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
@@ -9,7 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The bytes that are live while nodes run one after the other.
+// Counts the bytes that are live while nodes run one after the other.
 class LiveBytes {
  public:
   LiveBytes(const GraphView& view, FunctionRef<int64_t(int value)> bytes)
@@ -18,7 +19,7 @@ class LiveBytes {
       uses_.push_back(static_cast<int>(view.consumers(value).size()) +
                       (view.IsOutput(value) ? 1 : 0));
   }
-  // What running the node would add, once it has ended.
+  // Returns by how much the live bytes grow once the node has run.
   int64_t Growth(int node) const {
     int64_t growth = Made(node);
     ForEachInput(node, [&](int value) {
@@ -44,7 +45,7 @@ class LiveBytes {
       if (value >= 0 && view_.producer(value) == node) made += bytes_(value);
     return made;
   }
-  // Each value once.
+  // Calls f for each distinct input of the node.
   template <class F>
   void ForEachInput(int node, F f) const {
     const auto inputs = view_.inputs(node);
@@ -56,7 +57,7 @@ class LiveBytes {
 
   const GraphView& view_;
   const FunctionRef<int64_t(int value)> bytes_;
-  std::vector<int> uses_;  // by value, that are still to come
+  std::vector<int> uses_;  // by value: uses that are still to come
   int64_t live_ = 0, peak_ = 0;
 };
 

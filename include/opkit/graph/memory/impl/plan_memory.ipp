@@ -1,4 +1,4 @@
-// The memory planner: makes the problem, places it greedily, raises the bound, searches.
+// Definitions of PlanMemory: makes the problem, places it greedily, raises the bound, searches.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 
@@ -10,7 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Up to this many pairs, conflicts are listed, so that placing fills gaps.
+// The most pairs of buffers for which conflicts are listed, so that placing can fill gaps.
 inline constexpr int64_t kMostListedPairs = 8'000'000;
 
 inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const Placing& best) {

@@ -1,4 +1,5 @@
-// Greedy rematerialization: the live bytes of a run, the candidates at its peak, their ratings.
+// Definitions of Recompute: greedy rematerialization. Finds the live bytes of a run and the
+// candidates at its peak, and rates them.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 
@@ -14,7 +15,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Throws for a problem that is none. Returns, by value, the step that makes it; -1: none.
+// Throws kInvalidArgument for an invalid problem. Returns, by value, the step that makes it; -1:
+// none.
 inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
   const size_t values = problem.bytes.size();
   if (problem.kept.size() != values)
@@ -58,6 +60,7 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
   return maker;
 }
 
+// Changes a run step by step until its peak reaches the target or nothing lowers it.
 class Recomputer {
  public:
   Recomputer(const RecomputeProblem& problem, int64_t target)
@@ -113,25 +116,26 @@ class Recomputer {
   }
 
  private:
-  // One of the times that a step runs.
+  // One run of a step.
   struct Turn {
     int step;
     std::vector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
     bool moved = false;
   };
-  // A turn that is to run just before the reader of a candidate.
+  // A turn that a candidate adds just before its reader.
   struct NewTurn {
     int step;
-    int turn;                 // that is moved here; -1: the step runs again
+    int turn;                 // the existing turn that is moved here; -1: the step runs again
     std::vector<int> makers;  // as in Turn; -2 - i for the new turn i
   };
-  // What becomes of values that a new turn reads and that are gone by then. Those that take no
-  // place above the target are kept in any case.
+  // How to get values that a new turn reads and that are gone by then. Values that take no place
+  // above the target are kept in any case.
   enum class Missing {
-    kMoved,  // a later turn that makes the value runs here already; where there is none, as kAgain
-    kAgain,  // their steps run again, for this alone
+    kMoved,  // a later turn that makes the value moves here; if there is none, as kAgain
+    kAgain,  // the steps that make them run again, for this turn alone
     kKept,
   };
+  // Bytes that are added to the live bytes of some places.
   struct Change {
     int begin, end;  // places
     int64_t bytes;
@@ -140,8 +144,9 @@ class Recomputer {
   struct Candidate {
     int turn;
     int place;
-    double most;  // that the gain for the cost can be
+    double most;  // upper bound of gain / cost
   };
+  // A candidate with the changes that it makes.
   struct Rating {
     Candidate of;
     std::vector<NewTurn> made = {};
@@ -149,13 +154,13 @@ class Recomputer {
     std::vector<std::pair<int, int>> extended = {};  // turns and outputs that live on to the place
     int64_t extended_bytes = 0;
     double gain = 0, cost = 0;
-    bool above = false;  // it takes another place above the target
+    bool above = false;  // a place that it adds bytes to is above the target
   };
 
   const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[Index(step)]; }
   const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[Index(turn)].step); }
   int64_t BytesOf(int value) const { return problem_.bytes[Index(value)]; }
-  // Whether an output is read after the run: of the turn that was given alone.
+  // True if an output is read after the run. Only the turns of the given run keep such outputs.
   bool IsKept(int turn, size_t output) const {
     return Index(turn) < problem_.steps.size() &&
            problem_.kept[Index(StepOf(turn).outputs[output])] != 0;
@@ -172,7 +177,7 @@ class Recomputer {
     turns_.push_back(std::move(turn));
     return number;
   }
-  // What the step needs while it runs, at least.
+  // Returns the bytes that the step needs at least while it runs.
   int64_t OwnBytes(int number) const {
     const RecomputeProblem::Step& step = StepAt(number);
     int64_t bytes = step.scratch_bytes;
@@ -195,8 +200,9 @@ class Recomputer {
     return bytes;
   }
 
-  // The lives of values in the order as it is.
+  // Lifetimes of values in the present order.
 
+  // Finds the places, the last uses, the live bytes at each place, and the peak.
   void Measure() {
     place_.assign(turns_.size(), -1);
     last_use_.assign(slots_, -1);
@@ -233,12 +239,12 @@ class Recomputer {
   size_t SlotRead(const Turn& turn, size_t input) const {
     return Slot(turn.makers[input], Index(made_as_[Index(turn.step)][input]));
   }
-  // The last place at which the value is live.
+  // Returns the last place at which the value is live.
   int LastPlace(int turn, size_t output) const {
     if (IsKept(turn, output)) return end() - 1;
     return (std::max)(PlaceOf(turn), last_use_[Slot(turn, output)]);
   }
-  // The bytes that outputs take over at a place.
+  // Returns the bytes that outputs at a place take over from inputs.
   int64_t Grant(int at) {
     const Turn& turn = turns_[Index(order_[Index(at)])];
     const RecomputeProblem::Step& step = StepAt(turn.step);
@@ -260,14 +266,14 @@ class Recomputer {
 
   // Candidates.
 
-  // Makes the best of what lowers the peak. False where nothing does.
+  // Makes the best change that lowers the peak. Returns false if there is none.
   bool Improve() {
     std::vector<Candidate> candidates = FindCandidates();
     const auto less = [](const Candidate& a, const Candidate& b) {
       return a.most != b.most ? a.most < b.most : a.turn > b.turn;
     };
     std::make_heap(candidates.begin(), candidates.end(), less);
-    // What takes no other place above the target goes before what does.
+    // A change whose `above` is false is better than every change whose `above` is true.
     std::optional<Rating> best;
     for (; !candidates.empty(); candidates.pop_back()) {
       if (best && !best->above && candidates.front().most <= Ratio(*best)) break;
@@ -291,7 +297,7 @@ class Recomputer {
     return a != b ? a > b : one.gain > other.gain;
   }
 
-  // The turns before the peak whose values are live over it and untouched by it.
+  // Finds the turns before the peak whose values are live across the peak, but not touched by it.
   std::vector<Candidate> FindCandidates() {
     last_touch_.assign(slots_, -1);
     next_use_.assign(slots_, -1);
@@ -333,13 +339,13 @@ class Recomputer {
     }
     return found;
   }
-  // Whether an output takes bytes that need not be kept until it is used after the peak.
+  // True if an output takes bytes that need not be kept until its next use after the peak.
   bool IsFreed(int turn, size_t output) const {
     return BytesOf(StepOf(turn).outputs[output]) > 0 && next_use_[Slot(turn, output)] >= 0 &&
            !IsKept(turn, output);
   }
-  // What it costs that the turn's readers after the peak do without it: less than nothing where
-  // there are no others.
+  // Returns the cost of giving the readers after the peak another turn: 0, or less if the turn has
+  // no other readers, since it is then dropped.
   double CostWithout(int turn) const {
     const RecomputeProblem::Step& step = StepOf(turn);
     if (!droppable_[Index(turns_[Index(turn)].step)]) return 0;
@@ -348,7 +354,7 @@ class Recomputer {
     return -step.cost;
   }
 
-  // Finds what must run before the candidate's place.
+  // Finds the turns that must run before the candidate's place. Returns false if there is no way.
   bool Build(Rating& one, Missing missing) const {
     const int turn = one.of.turn;
     for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o)
@@ -359,6 +365,7 @@ class Recomputer {
     int made = 0;
     return Make(one, turns_[Index(turn)].step, -1, missing, &made);
   }
+  // Adds a turn for `step`, after the turns that it needs, and sets `made` to its number.
   bool Make(Rating& one, int step, int moved, Missing missing, int* made) const {
     constexpr size_t kMostMade = 64;
     NewTurn turn{step, moved, {}};
@@ -376,12 +383,13 @@ class Recomputer {
     one.made.push_back(std::move(turn));
     return true;
   }
-  // Finds a turn that makes the value and from which it is still there at the candidate's place.
+  // Finds or adds a turn that makes the value and from which it is still live at the candidate's
+  // place.
   bool Obtain(Rating& one, int step, size_t output, Missing missing, int* maker) const {
     const int value = StepAt(step).outputs[output];
     for (size_t i = 0; i < one.made.size(); ++i)
       if (one.made[i].step == step) return *maker = -2 - static_cast<int>(i), true;
-    int before = -1, after = -1;  // the nearest turns
+    int before = -1, after = -1;  // the nearest turns to the place
     for (const int turn : turns_of_[Index(step)]) {
       const int at = PlaceOf(turn);
       if (at < 0) continue;
@@ -407,7 +415,7 @@ class Recomputer {
     Extend(one, before, output);
     return *maker = before, true;
   }
-  // Whether the value's life to the place takes more above the target.
+  // True if, with the value kept until `place`, some place before it is above the target.
   bool Raises(int turn, size_t output, int place) const {
     const int64_t bytes = BytesOf(StepOf(turn).outputs[output]);
     for (int at = LastPlace(turn, output) + 1; at < place; ++at)
@@ -425,15 +433,15 @@ class Recomputer {
     if (const int64_t granted = granted_[Slot(turn, output)]; granted > 0)
       one.changes.push_back({last, last + 1, granted});
   }
-  // What a turn makes is live from the candidate's place on.
+  // Adds the outputs of a moved turn, which are live from the candidate's place on.
   void AddMove(Rating& one, int turn) const {
     for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o)
       if (last_use_[Slot(turn, o)] >= 0)
         one.changes.push_back({one.of.place, PlaceOf(turn), BytesOf(StepOf(turn).outputs[o])});
   }
 
-  // Fills in what the candidate gains, at least. False where it gains nothing, or takes a place as
-  // high as the peak.
+  // Fills in the least that the candidate gains. Returns false if it gains nothing, or takes a
+  // place as high as the peak.
   bool Rate(Rating& one) {
     change_.resize(order_.size() + 1, 0);
     int begin = end(), finish = 0;
@@ -468,7 +476,7 @@ class Recomputer {
     }
     return lowers && one.gain > 0;
   }
-  // What is live while each of the new turns runs.
+  // Returns the bytes that are live while each of the new turns runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
     int64_t base = across_[Index(one.of.place)] + one.extended_bytes;
@@ -476,7 +484,7 @@ class Recomputer {
     for (size_t o = 0; o < origin.outputs.size(); ++o)
       if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
         base -= BytesOf(origin.outputs[o]);
-    std::vector<size_t> last(made.size());  // new turn that reads what the turn makes
+    std::vector<size_t> last(made.size());  // the last new turn that reads what the turn makes
     for (size_t i = 0; i < made.size(); ++i) {
       last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
       for (const int maker : made[i].makers)
@@ -505,7 +513,7 @@ class Recomputer {
         continue;
       }
       numbers.push_back(made.turn);
-      std::erase(order_, made.turn);  // which stood behind the place
+      std::erase(order_, made.turn);  // it stood behind the place
       turns_[Index(made.turn)] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
@@ -533,8 +541,8 @@ class Recomputer {
     }
     order_.assign(left.rbegin(), left.rend());
   }
-  // Drops the turns, the dearest first, that are not needed for the target: what they make is kept
-  // from the turn before them.
+  // Drops the turns that are not needed for the target, the most expensive first. The values of the
+  // turn before such a turn are kept instead.
   void Prune() {
     std::vector<int> again;
     for (const int turn : order_)
@@ -557,7 +565,7 @@ class Recomputer {
       Measure();
     }
   }
-  // The nearest earlier turn of the same step; -1 where there is none.
+  // Returns the nearest earlier turn of the same step; -1 if there is none.
   int TurnBefore(int turn) const {
     int before = -1;
     for (const int other : turns_of_[Index(turns_[Index(turn)].step)])
@@ -571,24 +579,24 @@ class Recomputer {
   const int64_t target_;
   RecomputedRun result_;
   std::vector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
-  std::vector<char> droppable_;             // by step: it runs for its readers alone
+  std::vector<char> droppable_;             // by step: unread turns of it are dropped
   std::vector<std::vector<int>> turns_of_;  // by step
   std::vector<Turn> turns_;
   std::vector<int> order_;          // turns
   std::vector<size_t> first_slot_;  // by turn; a slot is an output of a turn
   size_t slots_ = 0;
   double given_cost_ = 0;
-  // What Measure finds.
-  std::vector<int> place_;              // by turn, in order_; -1: not in it any more
-  std::vector<int> last_use_;           // by slot; -1: none
-  std::vector<int64_t> granted_;        // by slot: the bytes that its last reader takes over
+  // Results of Measure.
+  std::vector<int> place_;        // by turn: its place in order_; -1: no longer there
+  std::vector<int> last_use_;     // by slot; -1: none
+  std::vector<int64_t> granted_;  // by slot: the bytes that its last reader takes over in place
   std::vector<int64_t> live_, across_;  // by place: while its turn runs, and just before
   std::vector<int> above_;              // by place: how many before it are above the target
   int64_t peak_ = 0;
   int peak_at_ = -1;
   // By slot: the last touch up to the peak and the first after it; -1: none.
   std::vector<int> last_touch_, next_use_;
-  std::vector<int64_t> change_;  // by place; what Rate adds up
+  std::vector<int64_t> change_;  // by place: sums of Rate, zero between its calls
 };
 
 }  // namespace detail

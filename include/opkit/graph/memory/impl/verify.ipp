@@ -1,5 +1,5 @@
-// The verifier of memory plans: looks at every pair of values that share bytes, and follows the
-// executor's rules step by step to see whether one is done with before the other begins.
+// The verifier of memory plans: examines every pair of values that share bytes, and follows the
+// executor's rules step by step to check that all uses of one end before the other begins.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
@@ -36,7 +36,7 @@ inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
   return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
 }
 
-// Looks at every pair of values that share bytes. A value and the views of it are one family: its
+// Examines every pair of values that share bytes. A value and its views are one family: the value's
 // bytes are needed from the first touch of any of them to the last.
 class RunVerifier {
  public:
@@ -77,7 +77,7 @@ class RunVerifier {
     int early, late;  // steps that disprove the order in which the two are stored
   };
 
-  // The value that i is a view of, through any number of views.
+  // Returns the value that value i is a view of, through any number of views; i if it is no view.
   size_t Family(size_t i) const {
     while (values_[i].view_of >= 0) i = Index(values_[i].view_of);
     return i;
@@ -106,8 +106,8 @@ class RunVerifier {
           pairs_.push_back({a, b, !kept_[a] && !there_[b], !kept_[b] && !there_[a], -1, -1});
   }
 
-  // Whether `step` makes value b, or a view of it, over a value of family a: it touches that family
-  // only by reading this one value, b lies where that value does, and the kernel permits it.
+  // True if `step` may write value b over a value of family a: the step touches that family only by
+  // reading this one value once, b fits at its address, and the kernel permits it.
   bool MayOverwrite(int step, size_t a, size_t b) const {
     size_t read = 0;
     int touches = 0;
@@ -124,9 +124,9 @@ class RunVerifier {
     });
   }
 
-  // Finds, for 64 steps at a time, which steps start only after them. Follows the executor's rules
-  // step by step: a step starts after the steps on its edges have completed and those of lower
-  // stages have returned.
+  // Finds, for 64 steps at a time, which steps start only after these have completed, and updates
+  // the pairs. Follows the executor's rules step by step: a step starts after the steps on its
+  // edges have completed and those of lower stages have returned.
   void CheckOrder() {
     const size_t n = Index(run_.nodes);
     std::vector<std::vector<int>> before(n);
@@ -159,7 +159,7 @@ class RunVerifier {
     }
   }
 
-  // Clears `precedes` when one of the 64 steps touches a and need not have completed when some step
+  // Clears `precedes` if one of the 64 steps touches a, and need not have completed when some step
   // that touches b starts.
   void Disprove(size_t first, const std::vector<uint64_t>& started, size_t a, size_t b,
                 bool* precedes, Pair* witness) {
