@@ -1,5 +1,5 @@
-// Annealing over the order in which buffers are placed, each at the lowest offset that is free: the
-// search where conflicts are more than spans of time say.
+// Simulated annealing over the order in which buffers are placed, each at the lowest free offset.
+// The search for problems whose conflicts are more than overlapping spans of time.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
@@ -11,11 +11,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A move takes a buffer that makes the height, or one below it that conflicts with it, and places
-// it earlier. Of the neighbourhoods tried (insert anywhere, swap, move a block, several inserts,
-// the topmost buffers alone) it came lowest in equal time. A few buffers whose bound cannot be
-// reached have soon been in every order: the search gives up when many moves have found nothing
-// lower. For at most kMostInMatrix buffers.
+// Searches for a lower placing by moves in the order. A move takes a buffer that reaches the
+// height, or one placed before it that conflicts with it, and places it earlier. Of the
+// neighbourhoods tried (insert anywhere, swap, move a block, several inserts, the topmost buffers
+// alone) this one came lowest in equal time. A few buffers whose bound cannot be reached have soon
+// been in every order: the search gives up after many moves that found nothing lower. For at most
+// kMostInMatrix buffers.
 inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   const size_t n = Index(problem.count);
   constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget

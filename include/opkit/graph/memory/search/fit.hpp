@@ -1,4 +1,4 @@
-// Ways to place buffers one after the other, each as low as it goes: between its conflicts, on top
+// Ways to place buffers one after the other, each as low as possible: between its conflicts, on top
 // of them, or as an allocator at run time would.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
@@ -14,16 +14,16 @@ struct PlacedSpan {
   int offset, end, buffer;
   bool operator<(const PlacedSpan& other) const { return offset < other.offset; }
 };
-// By offset, in any order where that is equal: none of what Place computes depends on it.
+// Sorts by offset. Equal offsets may come in any order: no result of Place depends on it.
 inline void SortByOffset(std::vector<PlacedSpan>& spans) { std::sort(spans.begin(), spans.end()); }
 
-// Places buffers one by one at the lowest offset where they fit between those of their conflict
-// list that were placed before: O(conflicts), with gaps below the top filled.
+// Places buffers one by one, each at the lowest offset where it fits between the placed buffers of
+// its conflict list. Fills gaps below the top; O(conflicts).
 class LowestFit {
  public:
   explicit LowestFit(const MemoryProblem& problem) : problem_(problem) {}
 
-  // Returns the height; `offsets` is written whole.
+  // Places all buffers and writes all of `offsets`. Returns the height.
   int Place(const std::vector<int>& order, std::vector<int>* offsets) {
     offsets->assign(order.size(), -1);
     int height = 0;
@@ -65,8 +65,8 @@ class MatrixFit {
       for (int other : problem.conflicts.of(i)) conflicts_.Set(i, Index(other));
   }
 
-  // Places order[first] and the buffers behind it; those before it lie at `offsets`. Gives up with
-  // -1 as soon as the height is above `limit`; returns the height otherwise.
+  // Places order[first] and the buffers behind it; those before it lie at `offsets`. Returns the
+  // height, or -1 as soon as it is above `limit`.
   int Place(const std::vector<int>& order, size_t first, int limit, std::vector<int>* offsets) {
     placed_.clear();
     int height = 0;
@@ -106,8 +106,8 @@ class MatrixFit {
   std::vector<PlacedSpan> placed_;  // by offset
 };
 
-// The top of all placed buffers, over time: raising a span and asking for its highest point cost
-// O(log sections) each. For more conflicts than can be listed.
+// The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
+// Raise and Highest cost O(log sections) each.
 class Skyline {
  public:
   explicit Skyline(int sections) {
@@ -127,8 +127,8 @@ class Skyline {
   struct Span {
     size_t lower, upper;
   };
-  // highest_ of a node: over its span, from within it; floor_: the height that its whole span was
-  // raised to.
+  // highest_[node]: the highest point in the node's span, without the floors of nodes above it.
+  // floor_[node]: the height to which its whole span was raised.
   int Highest(size_t node, size_t begin, size_t end, Span span) const {
     if (span.upper <= begin || end <= span.lower) return 0;
     if (span.lower <= begin && end <= span.upper) return highest_[node];
@@ -169,8 +169,8 @@ inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& 
   return height;
 }
 
-// Places buffers as an allocator at run time would: in the order of begin, into the smallest gap
-// that fits, below the top of the live buffers. O(live buffers) for each.
+// Places buffers as an allocator at run time would: in the order in which they begin, each into the
+// smallest gap that fits, else on top of the live buffers. O(live buffers) for each.
 inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
                        std::vector<int>* offsets) {
   offsets->assign(by_lower.size(), 0);

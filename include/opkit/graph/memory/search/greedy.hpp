@@ -1,5 +1,5 @@
-// The greedy portfolio of the memory planner. No one order of placing wins everywhere, so several
-// are tried.
+// The greedy portfolio of the memory planner. No single order of placing is the best for all
+// problems, so several are tried.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The buffers by descending key, those of equal key by descending size.
+// Returns the buffers by descending key; equal keys by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
   return SortedOrder(keys.size(), [&](int i, int j) {
     const size_t a = Index(i), b = Index(j);
@@ -44,7 +44,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
     work += problem.pairs / 2;
   }
   if (problem.spans_decide && problem.pairs <= 2 * kPortfolioWork) peak = Peaks(problem);
-  // A matrix of all pairs beats lists that name a sixteenth of them.
+  // A matrix of all pairs is faster than lists that hold more than a sixteenth of them.
   const int64_t all_pairs = int64_t{problem.count} * problem.count / 2;
   const bool dense = listed && problem.count <= kMostInMatrix && problem.pairs > all_pairs / 16;
   LowestFit fit(problem);

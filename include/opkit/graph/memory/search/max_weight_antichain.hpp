@@ -1,5 +1,5 @@
-// The exact lower bound where conflicts are more than spans of time say: the largest set of buffers
-// that are all in conflict. It tells the planner that an arena cannot be made smaller, so that no
+// The exact lower bound if conflicts are more than overlapping spans of time: the largest set of
+// buffers that are all in conflict. It proves that an arena cannot be made smaller, so that no
 // search is begun in vain.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
@@ -12,13 +12,14 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The largest total size of buffers of which none comes before another. A buffer hands its units on
-// to buffers that come later and do not conflict with it, each unit to one of them at most. By
-// Dilworth's theorem, with weights, the units that are left when as many as can be are handed on
-// are those of that set.
+// Finds the largest total size of buffers of which none comes before another. A buffer passes units
+// to buffers that come later and do not conflict with it, each unit to at most one of them. When as
+// many units as possible have been passed, the units that are left are the size of that set, by
+// Dilworth's theorem with weights.
 //
-// A maximum flow by augmenting paths, those that carry much first (capacity scaling: Gabow 1985);
-// the sets it searches are bits. 20 us for 20 buffers, 0.5 ms for 200, 15 ms for 1,000.
+// This is a maximum flow by augmenting paths, those of much flow first (capacity scaling: Gabow
+// 1985). The sets that it searches are bits. Takes 20 us for 20 buffers, 0.5 ms for 200, 15 ms for
+// 1,000.
 class MaxWeightAntichain {
  public:
   explicit MaxWeightAntichain(const MemoryProblem& problem)
@@ -35,7 +36,7 @@ class MaxWeightAntichain {
     }
   }
 
-  // The largest total size, in units. To be called once.
+  // Returns the largest total size, in units. Call it once.
   int64_t Weight() {
     for (least_ = 1 << 28; least_ > 0; least_ /= 2)
       while (HandOnAll()) continue;
@@ -43,7 +44,7 @@ class MaxWeightAntichain {
   }
 
  private:
-  // One round over all buffers; false when none could hand on least_ units.
+  // Does one round over all buffers. Returns false if none could pass least_ units.
   bool HandOnAll() {
     bool any = false;
     unseen_.assign(later_.words(), ~uint64_t{0});
@@ -56,8 +57,8 @@ class MaxWeightAntichain {
       }
     return any;
   }
-  // Hands up to so many units of buffer i, at least least_ of them or none, to a buffer that has
-  // room for them or can make some by handing the units of another on elsewhere. Returns how many.
+  // Passes up to `units` of buffer i, at least least_, to one later buffer that has room for them
+  // or can make room. Returns how many; 0 if it finds no such buffer.
   int HandOn(size_t i, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
@@ -77,7 +78,8 @@ class MaxWeightAntichain {
       }
     return 0;
   }
-  // Makes room for up to so many units in buffer j.
+  // Makes room for up to `units` in buffer j: a buffer that has passed units to j passes them
+  // elsewhere. Returns how many.
   int Replace(size_t j, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       for (uint64_t givers = givers_.row(j)[w]; givers != 0; givers &= givers - 1) {
@@ -94,9 +96,9 @@ class MaxWeightAntichain {
   }
 
   const size_t count_;
-  BitMatrix later_;          // row i: the buffers that buffer i may hand units on to
-  BitMatrix givers_;         // row i: the buffers that have handed units on to buffer i
-  std::vector<int> handed_;  // [i * count_ + j]: units of i to j
+  BitMatrix later_;          // row i: the buffers to which buffer i may pass units
+  BitMatrix givers_;         // row i: the buffers that have passed units to buffer i
+  std::vector<int> handed_;  // [i * count_ + j]: units passed from i to j
   std::vector<int> left_, room_;
   std::vector<uint64_t> unseen_;
   int least_ = 0;
@@ -104,8 +106,8 @@ class MaxWeightAntichain {
 
 inline constexpr int kMostInExactBound = 1024;  // 4 MiB of handed_
 
-// Raises a bound that is not exact yet. Where "before" is no partial order the bound may stay below
-// the largest set.
+// Raises a bound that is not exact yet, for at most kMostInExactBound buffers. If "before" is no
+// partial order, the bound may stay below the largest set.
 inline void RaiseBoundByFlow(MemoryProblem* problem) {
   if (problem->spans_decide || problem->count > kMostInExactBound) return;
   const int64_t weight = MaxWeightAntichain(*problem).Weight();

@@ -10,8 +10,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The order in which a restart prefers buffers: long, large or crowded ones first, in proportions
-// drawn at random.
+// Draws the order in which a restart prefers buffers: long, large or crowded ones first, in random
+// proportions.
 inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vector<int64_t>& length,
                                   const std::vector<int64_t>& peak, RandomGenerator& random) {
   const size_t n = length.size();
@@ -30,7 +30,7 @@ inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vecto
   return rank;
 }
 
-// Luby, Sinclair, Zuckerman 1993: 1 1 2 1 1 2 4 …, from 1.
+// Returns number i, from 1, of the sequence 1 1 2 1 1 2 4 … (Luby, Sinclair, Zuckerman 1993).
 inline int64_t Luby(int64_t i) {
   for (;;) {
     int64_t size = 1;
@@ -40,8 +40,9 @@ inline int64_t Luby(int64_t i) {
   }
 }
 
-// Every other restart tries the lowest ceiling that is not known to be impossible; the others halve
-// the way to it, and back up towards the best height after a failure.
+// Restarts the search until its budget is spent or the best placing is low enough. Every other
+// restart tries the lowest ceiling that is not known to be impossible. The others halve the way to
+// it, and go back up towards the best height after a failure.
 inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   constexpr int64_t kNodes = 250;
   RandomGenerator random(budget->seed);

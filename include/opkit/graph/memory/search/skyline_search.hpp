@@ -1,13 +1,13 @@
-// The search for a placing under a given ceiling, where spans of time alone decide conflicts.
-// Buffers are stacked on a skyline (address over time). Each step takes a valley of it, a run of
-// sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
-// one of the few buffers that reach the edge and fit between the walls, or nothing, and the space
+// The search for a placing under a given ceiling, if spans of time alone decide conflicts. Buffers
+// are stacked on a skyline (address over time). Each step takes a valley of it, a run of sections
+// lower than both neighbours, and decides what lies on its floor at one of its two edges. That is
+// one of the few buffers that reach the edge and fit between the walls, or nothing; then the space
 // below the next height is lost.
 //
 // A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
-// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices for its record of
-// failures is decided first (dom/wdeg: Boussemart et al., ECAI 2004), and a search that has failed
-// too often starts again with other preferences, but remembers where it failed.
+// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices per recorded failure is
+// decided first (dom/wdeg: Boussemart et al., ECAI 2004). A search that has failed too often starts
+// again with other preferences, but remembers where it failed.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
@@ -31,8 +31,8 @@ class SkylineSearch {
                }),
         weight_(sections_, 1.0) {}
 
-  // Looks for a placing of at most `ceiling` units, preferring buffers of low rank, for so many
-  // nodes and no later than the deadline (negative: none). kImpossible: there is none.
+  // Looks for a placing of at most `ceiling` units; prefers buffers of low rank. Gives up after
+  // `max_nodes` nodes or at the deadline (negative: none). kImpossible: there is no such placing.
   SearchEnd Run(int ceiling, const std::vector<int>& rank, int64_t max_nodes, int64_t deadline_ns) {
     ceiling_ = ceiling;
     rank_ = &rank;
@@ -67,7 +67,7 @@ class SkylineSearch {
   }
   int64_t nodes() const { return nodes_; }
 
-  // Old failures count for less than those of the restart to come.
+  // Reduces the weight of old failures, compared with those of the next restart.
   void Forget() {
     for (double& weight : weight_) weight = 1 + (weight - 1) * 0.9;
   }
@@ -76,6 +76,7 @@ class SkylineSearch {
   static constexpr int kNone =
       1 << 30;  // lowest offset of a placed buffer; floor where all are placed
 
+  // A node of the search: the choices at one edge, and the choice taken.
   struct Frame {
     size_t section = 0;  // the edge that is decided
     int floor = 0;
@@ -103,7 +104,7 @@ class SkylineSearch {
     std::iota(dirty_.begin(), dirty_.end(), 0);
   }
 
-  // Raises buffer j's lowest offset; sections that had their floor from it are dirty.
+  // Raises buffer j's lowest offset, and marks the sections that had their floor from it as dirty.
   void Lift(size_t j, int offset) {
     const int old = lowest_[j];
     Record(static_cast<int>(j), old);
@@ -116,7 +117,7 @@ class SkylineSearch {
   }
   void Record(int changed, int old) { trail_.push_back({changed, old}); }
 
-  // Brings the floors up to date; false when some section cannot hold its unplaced buffers.
+  // Brings the floors up to date. Returns false if some section cannot hold its unplaced buffers.
   bool Consistent() {
     bool consistent = true;
     for (int section : dirty_) {
@@ -152,7 +153,7 @@ class SkylineSearch {
     ++unplaced_;
   }
 
-  // Takes the frame's next choice; false when there is none left.
+  // Takes the frame's next choice. Returns false if there is none left.
   bool Advance(Frame* frame) {
     frame->placed = -1;
     while (frame->next < frame->end) {
@@ -167,7 +168,7 @@ class SkylineSearch {
     return Pass(*frame);
   }
 
-  // An equal buffer has been tried in this frame before.
+  // True if an equal buffer has been tried in this frame before.
   bool IsTwin(const Frame& frame, size_t i) const {
     for (size_t at = frame.first; at + 1 < frame.next; ++at) {
       const size_t j = Index(choices_[at]);
@@ -191,6 +192,7 @@ class SkylineSearch {
   }
 
   // Leaves the floor empty at the edge: raises its buffers to the next height where one may lie.
+  // Returns false if they cannot lie there under the ceiling.
   bool Pass(const Frame& frame) {
     const size_t s = frame.section;
     int next = kNone;
