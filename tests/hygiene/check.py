@@ -608,6 +608,7 @@ def machine_paths(tree):
 # A comment needs a subject, a verb and a concrete noun.
 VAGUE = re.compile(r"\b(tells?|told|whoever|nobody|hands? on|handed on)\b", re.I)
 OPENING = re.compile(r"(Of|What|That of|Who|Whether|Its?|They|Their|This|These|Those)\b")
+CODE = re.compile(r"`[^`]*`|\w+::\w+")
 COMMENT_LINE = re.compile(r"\s*// ?(?!NOLINT)(.*)")
 COMMENT_BESIDE = re.compile(r"""^[^"']*[;,{})]\s+// (.*)""")
 
@@ -637,7 +638,7 @@ def plain_comments(tree):
                 where = f"{path.relative_to(tree.root)}:{number}"
                 if found := OPENING.match(comment):
                     yield f"{where} begins with '{found[0]}': name the thing, or begin with a verb"
-                elif found := VAGUE.search(comment):
+                elif found := VAGUE.search(CODE.sub("", comment)):
                     yield f"{where} says '{found[0]}': use the plain verb or noun"
 
 

@@ -47,7 +47,7 @@ OPKIT_INLINE Dim Dim::Either(const Dim& a, const Dim& b) {
 }
 
 namespace detail {
-// Whether the result is past int64.
+// Computes x op y. Returns true if the result exceeds int64.
 inline bool ComputeExtent(int64_t x, char op, int64_t y, int64_t* result) {
   return op == '+'   ? __builtin_add_overflow(x, y, result)
          : op == '-' ? __builtin_sub_overflow(x, y, result)

@@ -81,7 +81,8 @@ class BodyOperator : public StandardOperator, public RunsBodies {
     for (const NamedTensor& output : outputs) {
       const bool is_made = executor.plan().graph().Producer(output.name) >= 0;
       if (HasOutput(o) && (!is_made || !IsHere(output.tensor))) {
-        // Its own input or constant must outlast a node that rewrites the output.
+        // Copies an input or a constant of the body, which a later node must not rewrite by the
+        // output's name.
         Copy(output.tensor, Output(o));
       } else if (HasOutput(o)) {
         handed_out_[detail::Index(o)] = output.tensor.storage().get();

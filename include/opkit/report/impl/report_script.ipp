@@ -20,7 +20,7 @@ const isCustom = bar => texts[data.names[data.name[bar]][1]] === 'Custom Operato
 // ---- data: columns of all bars, which are in order of thread and begin
 
 const count = data.name.length;
-// What few bars have: lists of the distance to the bar before and `width` values.
+// A column that few bars have: for each of them the distance to the one before, and `width` values.
 function entries(list, width) {
   const found = new Map();
   for (let i = 0, bar = 0; i < list.length; i += width + 1)
