@@ -68,13 +68,9 @@ function(opkit_add_library name type)
   add_library(opkit::${name} ALIAS ${target})
   target_link_libraries(${target} PUBLIC opkit::opkit ${links})
   target_include_directories(${target} SYSTEM PRIVATE ${include_dirs})
-  string(TOUPPER "OPKIT_${name}_COMPILE_OPTIONS" own_options)  # for this library alone
-  if(NOT DEFINED ${own_options})
-    set(own_options OPKIT_OPERATORS_COMPILE_OPTIONS)
-  endif()
   # As opkit itself: a shared library that links it can be unloaded.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>
-    ${${own_options}})
+    ${OPKIT_OPERATORS_COMPILE_OPTIONS})
   # What an object takes to compile is the sources' choice, and a shared library may link it.
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name} UNITY_BUILD OFF POSITION_INDEPENDENT_CODE ON)
