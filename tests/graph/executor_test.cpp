@@ -54,6 +54,26 @@ class ReplaceOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(Replace).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(Replace, ReplaceOp);
 
+// The first input where the second is 1, else its negation. No inference, so that no plan has
+// memory for it.
+class ViewOrNegationOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    if (Input(1).data<float>()[0] == 1) {
+      OutputTensorAlias(0, x);
+      return true;
+    }
+    float* y = Output(0, x.shape(), kFloat)->mutable_data<float>();
+    for (int64_t i = 0; i < x.numel(); ++i) y[i] = -x.data<float>()[i];
+    return true;
+  }
+};
+OPERATOR_SCHEMA(ViewOrNegation).NumInputs(2).NumOutputs(1);
+REGISTER_CPU_OPERATOR(ViewOrNegation, ViewOrNegationOp);
+
 // Y = relu(2 x) + 3 relu(2 x)
 Graph Diamond(SymbolicShape shape) {
   Graph g;
@@ -842,6 +862,33 @@ TEST_CASE("a rewriting node that makes a new tensor writes to the caller's memor
   x.mutable_data<float>()[0] = 50;
   exec.Run();
   CHECK(FloatsOf(exec.output("Y")) == Floats{510, 40});
+}
+
+TEST_CASE("a view that a run has left is not written through in the next one") {
+  Graph g;
+  for (const char* input : {"X", "never", "V is a view"})
+    g.AddInput(input, kFloat, {SymbolicShape(Shape{input[0] == 'X' ? 2 : 1})});
+  g.AddNode(OperatorDef("ViewOrNegation", {"X", "never"}, {"U"}));
+  g.AddNode(OperatorDef("ViewOrNegation", {"U", "V is a view"}, {"V"}));
+  g.AddNode(OperatorDef("ViewOrNegation", {"X", "V is a view"}, {"VX"}));
+  g.AddNode(OperatorDef("Replace", {"V"}, {"Y"}));
+  g.AddNode(OperatorDef("Replace", {"VX"}, {"YX"}));
+  g.AddNode(OperatorDef("Replace", {"U"}, {"W"}).ControlInput("last"));
+  g.ReplaceNode(4, OperatorDef(g.node(4)).Name("last"));
+  for (const char* output : {"Y", "YX", "W"}) g.AddOutput(output);
+  Executor executor(Compile(g));
+  const Tensor first = Tensor::From<float>({2}, {1, 2}), second = Tensor::From<float>({2}, {5, 6});
+  const auto run = [&](const Tensor& x, float is_view) {
+    return executor.Run({{"X", x},
+                         {"never", Tensor::From<float>({1}, {0})},
+                         {"V is a view", Tensor::From<float>({1}, {is_view})}});
+  };
+  CHECK(run(first, 1).at("YX").ToVector<float>() == std::vector<float>{2, 3});
+  const NamedTensors found = run(second, 0);
+  CHECK(first.ToVector<float>() == std::vector<float>{1, 2});
+  CHECK(found.at("Y").ToVector<float>() == std::vector<float>{6, 7});
+  CHECK(found.at("YX").ToVector<float>() == std::vector<float>{-4, -5});
+  CHECK(found.at("W").ToVector<float>() == std::vector<float>{-4, -5});
 }
 
 }  // namespace executor_test

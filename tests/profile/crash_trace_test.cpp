@@ -60,7 +60,7 @@ bool IsWholeTrace(const std::string& path) {
 }
 
 // Deeper than any stack is.
-__attribute__((noinline)) int Descend(int depth) {
+[[maybe_unused]] __attribute__((noinline)) int Descend(int depth) {
   volatile char frame[1 << 12];
   frame[0] = static_cast<char>(depth);
   return (depth < INT_MAX ? Descend(depth + 1) : 0) + frame[0];

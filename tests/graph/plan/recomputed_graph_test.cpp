@@ -10,7 +10,9 @@
 #include "opkit/graph/plan/converters.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/subgraph.hpp"
+#include "opkit/ops/non_zero.hpp"
 #include "opkit/ops/subgraph.hpp"
+#include "opkit/ops/transpose.hpp"
 #include "steps_of.hpp"
 #include "support/check_fails.hpp"
 #include "support/layouts.hpp"
@@ -120,6 +122,25 @@ TEST_CASE("a training graph that does not fit half its memory fits it, on any nu
       CHECK(detail::SameBytes(found[0], expected[0]));
     }
   }
+}
+
+TEST_CASE("a value that has nothing but a bound keeps no graph from fitting") {
+  Graph graph = Training(16, 8);
+  PlanOptions options{.threads = 1};
+  options.memory.capacity_bytes = Compile(graph, options).memory().arena_bytes * 3 / 4;
+  graph.AddInput("large", DType::kFloat32, {64, 64});
+  graph.AddNode(OperatorDef("NonZero", {"large"}, {"places"}));
+  graph.AddNode(OperatorDef("Transpose", {"places"}, {"turned"}));
+  graph.AddOutput("turned");
+  options.memory.recompute = true;
+  const Plan plan = Compile(graph, options);
+  CHECK(plan.memory().recomputed_nodes > 0);
+  CHECK(plan.memory().bounded_values == 0);
+  options.memory.capacity_bytes = 1 << 20;
+  CHECK(Compile(graph, options).memory().recomputed_nodes == 0);
+  CHECK(Compile(graph, options).memory().bounded_values == 1);
+  options.selection.nodes = {{"nothere#again", "reference"}};
+  CHECK_THROWS_AS(Compile(graph, options), Error);
 }
 
 TEST_CASE("what is cheap runs again, and what runs again is told of") {

@@ -101,6 +101,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void RunBody() override {
     const int steps = static_cast<int>(steps_.size());
     first_id_ = root_->first_id_ + ids_before_;
+    DropSharedValues();
     const StepRunner run(*this);
     for (int i = 0; i < steps; ++i) {
       if (root_->replay_->stopped()) [[unlikely]]
@@ -215,9 +216,19 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 
   void Begin() {
     ++runs_;
+    DropSharedValues();
     cancelled_ = false;
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
+  }
+  // Drops what the last run left in values without planned memory if something else holds it: as a
+  // view of an input or of another value, which an operator of this run would write through. Views
+  // stand behind what they view, so that the values with memory of their own keep it.
+  void DropSharedValues() {
+    for (auto blob = unplanned_.rbegin(); blob != unplanned_.rend(); ++blob)
+      if ((*blob)->IsType<Tensor>())
+        if (Tensor& last = *(*blob)->GetMutable<Tensor>(); last.storage().use_count() > 1)
+          last = Tensor(last.device());
   }
   // Records the mode of the replay, which changes with the measured times of its runs.
   OPKIT_COLD void ReportMode() {
@@ -419,11 +430,15 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
       const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
       step.first_place = static_cast<int>(places_.size());
-      for (int value : view_.outputs(node))
-        if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value),
-                             value, reads_rewritten || specialization_->IsRewritten(value),
-                             specialization_->types()[value].layout.id});
+      for (int value : view_.outputs(node)) {
+        if (value < 0) continue;
+        places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value),
+                           value, reads_rewritten || specialization_->IsRewritten(value),
+                           specialization_->types()[value].layout.id});
+        if (view_.producer(value) == node && !view_.IsOutput(value) &&
+            !specialization_->memory().IsPlanned(value))
+          unplanned_.push_back(places_.back().blob);
+      }
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
@@ -612,6 +627,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
+  std::vector<Blob*> unplanned_;  // of values that runs neither plan memory for nor return
   Mutex moved_mutex_;
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;

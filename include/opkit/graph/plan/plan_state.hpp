@@ -88,11 +88,13 @@ class PlanState final : public RefCounted {
     return MakeOf(view(), std::move(inputs), options_.memory);
   }
   // Makes a specialization of a graph with the same inputs, for their declared shapes. Its memory
-  // may be of any size; the search for a better memory plan stops at the capacity.
+  // may be of any size and has no values of bounded size; the search for a better memory plan stops
+  // at the capacity.
   OPKIT_COLD IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const {
     MemoryPlanOptions memory = options_.memory;
     memory.enough_bytes = (std::max)(memory.enough_bytes, memory.capacity_bytes);
     memory.capacity_bytes = 0;
+    memory.most_bound_bytes = -1;
     return MakeOf(view, inputs_, memory);
   }
   // Replaces the plan's graph by another with the same inputs and outputs. Call it before any run.

@@ -125,6 +125,9 @@ struct ThreadProfileEnd {
 OPKIT_INLINE Recorder& Recorder::Get() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
+    // Makes the table of names first. A fork runs the handlers that were registered last first, and
+    // the table's mutex is locked under this one's.
+    static_cast<void>(InternName("recorder"));
     pthread_atfork([] { Get().mutex_.Lock(); }, [] { Get().mutex_.Unlock(); },
                    [] { Get().ResetAfterFork(); });
     return made;

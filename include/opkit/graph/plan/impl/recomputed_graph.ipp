@@ -204,16 +204,27 @@ OPKIT_COLD inline Selection ForcedAgain(
   return out;
 }
 
+// True for a name that only a node which runs again can have: one of the graph's names and
+// "#again".
+OPKIT_COLD inline bool IsNameOfRepeat(const Graph& graph, const std::string& name) {
+  const size_t at = name.rfind("#again");
+  return at != name.npos && name.find('/', at) == name.npos && !graph.HasValue(name) &&
+         graph.HasValue(name.substr(0, at));
+}
+
 OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   const int64_t capacity = state.options().memory.capacity_bytes;
   // A selection made from a recomputed plan names nodes that run again, which this graph does not
   // have yet.
   Selection forced, aside;
-  for (const SelectedKernel& one : state.options().selection.nodes) {
-    const bool is_again = one.node.find("#again") != std::string::npos;
-    (is_again && !state.graph().HasValue(one.node) ? aside : forced).nodes.push_back(one);
-  }
+  for (const SelectedKernel& one : state.options().selection.nodes)
+    (IsNameOfRepeat(state.graph(), one.node) ? aside : forced).nodes.push_back(one);
   state.SetSelection(forced);
+  try {
+    return static_cast<void>(state.Specialize(state.inputs(), nullptr));  // it fits as it is
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+  }
   const IntrusivePtr<Specialization> given = state.MakeUnbounded(state.view());
   const ArenaPlan* arena = LargestArena(*given);
   if (!arena || arena->plan.arena_bytes <= capacity) return state.Keep(given);

@@ -371,7 +371,9 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   try {
     TryArenas(options);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOutOfMemory || summary_.bounded_values == 0) throw;
+    const bool too_large =
+        error.code() == ErrorCode::kOutOfMemory || error.code() == ErrorCode::kOutOfRange;
+    if (!too_large || summary_.bounded_values == 0) throw;
     LeaveBounded();
     TryArenas(options);
   }
