@@ -9448,8 +9448,8 @@ namespace detail {
 // is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
-// This program's own table; set by the first call of ProgramHost(). Relaxed: the pointer is only
-// compared.
+// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
+// only compared.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
@@ -12840,7 +12840,7 @@ OPKIT_INLINE Dim Dim::Either(const Dim& a, const Dim& b) {
 }
 
 namespace detail {
-// Whether the result is past int64.
+// Computes x op y. Returns true if the result exceeds int64.
 inline bool ComputeExtent(int64_t x, char op, int64_t y, int64_t* result) {
   return op == '+'   ? __builtin_add_overflow(x, y, result)
          : op == '-' ? __builtin_sub_overflow(x, y, result)
@@ -12897,8 +12897,12 @@ OPKIT_INLINE Dim SymbolicShape::Elements() const {
 OPKIT_INLINE bool SymbolicShape::Allows(const Shape& shape) const {
   if (!has_rank_) return true;
   if (rank() != shape.rank()) return false;
-  for (int axis = 0; axis < shape.rank(); ++axis)
-    if (!Dim::Compatible((*this)[axis], shape[axis])) return false;
+  const int64_t* extent = shape.data();
+  for (const Dim& dim : dims_) {
+    if (dim.is_known() ? *extent != dim.value() : *extent > dim.most().value_or(*extent))
+      return false;
+    ++extent;
+  }
   return true;
 }
 
@@ -21606,15 +21610,15 @@ class ReplayTuner {
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
 // ---- opkit/graph/memory/types.hpp
-// The memory planner's input and output: buffers with lifetimes in, offsets in one arena out. Plain
-// numbers: it knows no graph, and lifetimes.hpp makes buffers of a run's values.
+// The memory planner's input and output: buffers with lifetimes, and their offsets in one arena.
+// Plain numbers, without a graph; lifetimes.hpp makes buffers from a run's values.
 #ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// A buffer that is live in the half-open span [lower, upper) of any clock: step numbers of a fixed
-// order, say. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
+// A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
+// of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
 struct MemoryInterval {
   int64_t lower = 0;
   int64_t upper = 1;
@@ -21622,8 +21626,9 @@ struct MemoryInterval {
   int64_t alignment = 1;
 };
 
-// For each buffer those that it must not overlap, each pair listed on both sides: the partners of
-// buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: spans of time decide.
+// For each buffer, the buffers that it must not overlap; each pair is listed on both sides. The
+// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
+// conflict if their spans of time overlap.
 struct MemoryConflicts {
   std::vector<int64_t> starts;
   std::vector<int> others;
@@ -21635,54 +21640,54 @@ struct MemoryConflicts {
 };
 
 struct MemoryPlanOptions {
-  // Both bound the search that follows the greedy portfolio; it also ends as soon as the arena is
-  // as small as the lower bound. Zero for either: the portfolio alone.
+  // time_budget and max_steps bound the search that follows the greedy portfolio. The search also
+  // ends as soon as the arena is as small as the lower bound. Zero for either: the portfolio alone.
   Timeout time_budget = {};
-  // Steps of the search, each about 5 ns. A plan made within steps alone is the same on every
-  // machine. The default with a time budget is no limit; without one it is kDefaultSteps, but at
-  // most kStepsPerSquare times the square of the buffers where conflicts are more than spans say:
-  // that search cannot prove that there is nothing lower, and finds little more after 3,000 moves.
+  // Steps of the search, each about 5 ns. A plan limited by steps alone is the same on every
+  // machine. The default (-1) is no limit with a time budget, and kDefaultSteps without one. If
+  // conflicts are more than overlapping spans, it is at most kStepsPerSquare times the square of
+  // the buffers: that search cannot prove that there is nothing lower, and finds little more after
+  // 3,000 moves.
   int64_t max_steps = -1;
   static constexpr int64_t kDefaultSteps = 10'000'000;
   static constexpr int64_t kStepsPerSquare = 400;
   uint64_t seed = 0;
-  // An arena that is small enough: the search stops there.
+  // The search stops at an arena of at most this size.
   int64_t enough_bytes = 0;
-  // The most bytes that an arena may have; 0: any number. A graph whose plan needs more is refused
-  // with the values that are live where it needs most.
+  // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
+  // graph that needs more, with the values that are live where it needs most.
   int64_t capacity_bytes = 0;
-  // Takes nodes that run one after the other in another order than they were added, where fewer
-  // bytes are live at once then. What a graph computes does not change; the order of effects that
-  // no edge fixes may.
+  // Reorders nodes that run one after the other, if fewer bytes are live at once then. What a graph
+  // computes does not change; the order of effects that no edge fixes may.
   bool reorder_nodes = false;
-  // Has Compile compute values again just before a late reader where the plan needs more than
-  // capacity_bytes otherwise (graph/memory/recompute.hpp): as few and as cheap nodes as it finds,
-  // by the costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a
-  // value or run a graph are never run twice. A node that runs again has the name of its original
-  // and "#again", and its values too; MemorySummary and Explain count them. Compile throws
-  // kInvalidArgument without capacity_bytes, which says when to stop, and for an input whose dtype
-  // or shape is open, since each of its shapes would need a graph of its own. Costs Compile up to
-  // kRecomputeTries plans more, and searches that take time by the square of the nodes: about 0.1 s
+  // Makes Compile compute values again just before a late reader if the plan needs more than
+  // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
+  // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
+  // or run a graph never run twice. A node that runs again has the name of its original and
+  // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
+  // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
+  // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile up
+  // to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about 0.1 s
   // each for 1,000.
   bool recompute = false;
   static constexpr int kRecomputeTries = 8;
-  // The most bytes that the bound of a value whose shape a run decides (NonZero) may come to for
-  // the value to be planned. Where it has no bound, or a larger one, or the arena would pass
-  // capacity_bytes, the value has a buffer of its own, which grows with the runs.
+  // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned if
+  // its bound is not larger. Other such values have a buffer of their own, which grows with the
+  // runs. All of them do if the arena would pass capacity_bytes otherwise.
   int64_t most_bound_bytes = int64_t{64} << 20;
-  // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
-  // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the
-  // first of them that can. Planning throws kNotFound, with the nearest name, for any other.
+  // The search to use: "skyline" (if conflicts are exactly the overlapping spans) or "annealing"
+  // (at most 8,192 buffers). If it cannot take the buffers, the portfolio's plan stays. Empty: the
+  // first search that can. Planning throws kNotFound, with the nearest name, for any other name.
   std::string search = {};
 };
 
-// The size of an arena, beside what it could be.
+// The size of an arena, with sizes to compare it with.
 struct ArenaSize {
   int64_t arena_bytes = 0;
   int64_t lower_bound_bytes = 0;  // no arena can be smaller
   int64_t naive_bytes = 0;        // every buffer in a place of its own
-  double seconds = 0;             // that planning took
-  // 1 is perfect.
+  double seconds = 0;             // time that planning took
+  // Returns arena_bytes / lower_bound_bytes; 1 is perfect.
   double ratio() const {
     return lower_bound_bytes == 0
                ? 1
@@ -21690,13 +21695,13 @@ struct ArenaSize {
   }
 };
 
-// arena_bytes is a multiple of the smallest alignment among the buffers. lower_bound_bytes is the
-// largest set of buffers that are live together, each rounded up to that alignment; with listed
-// conflicts it is a set of buffers that all conflict, the largest for up to 1,024 buffers whose
-// order in time is partial.
+// The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
+// lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
+// up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
+// the largest one for up to 1,024 buffers whose order in time is partial.
 struct MemoryPlan : ArenaSize {
   std::vector<int64_t> offsets;  // one for each buffer, in the order given
-  int64_t steps = 0;             // that the search took
+  int64_t steps = 0;             // steps that the search took
   const char* method = "none";   // the order or search that found it
 };
 
@@ -21705,8 +21710,8 @@ struct MemoryPlan : ArenaSize {
 // gives a bound.
 struct MemorySummary : ArenaSize {
   int planned_values = 0;
-  int bounded_values = 0;  // of them, those that take the most bytes that a run may need
-  int inplace_values = 0;  // that take over the bytes of an input
+  int bounded_values = 0;  // planned values that take an upper bound of their bytes
+  int inplace_values = 0;  // planned values that take over the bytes of an input
   // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute), and their
   // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
   int recomputed_nodes = 0;
@@ -21943,7 +21948,7 @@ Selection ParseSelection(std::string_view text);
 #endif  // OPKIT_GRAPH_SELECTION_HPP_
 
 // ---- opkit/graph/plan/types.hpp
-// The options that a plan is made with, and the choice of a kernel that it tells for a node.
+// The options of a plan, and the kernel that it has selected for a node.
 #ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
 #define OPKIT_GRAPH_PLAN_TYPES_HPP_
 
@@ -21952,55 +21957,55 @@ namespace opkit::inline OPKIT_ABI {
 struct PartitionReport;  // graph/partition/report.hpp
 
 struct PlanOptions {
-  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Default(). Another
-  // number than that makes a pool of the plan's own.
+  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Default(). Any number
+  // but that pool's gives the plan a pool of its own.
   int threads = 0;
   // Nodes are called in one fixed order, whatever the number of threads.
   bool deterministic = false;
   ReplayMode mode = ReplayMode::kAuto;
-  // Applied in order before anything is selected; null: DefaultPasses().
+  // Passes to apply, in order, before kernels are selected; null: DefaultPasses().
   const PassList* passes = nullptr;
-  // Asked in order, after the passes, for parts of the graph that they run (Partition of
-  // graph/partition/partition.hpp). Only with them may the graph have operators that nobody
-  // registered; Compile throws kNotFound where they leave some.
+  // Partitioners, each of which may take parts of the graph and run them; called in order, after
+  // the passes (Partition of graph/partition/partition.hpp). Only with partitioners may the graph
+  // have operators that are not registered; Compile throws kNotFound if some remain.
   std::vector<PartitionerRequest> partitioners = {};
-  // Filled in with what they took, if given.
+  // Filled in with the parts that partitioners took; may be null.
   PartitionReport* partition_report = nullptr;
   MemoryPlanOptions memory = {};
-  // Backends that are tried for every node, in this order, behind those that the node names and
-  // before those that are preferred for the program (SetGlobalEnginePref), which Compile reads
-  // once: shapes that the plan meets later run on the same.
+  // Backends to try for every node, in this order: after those that the node names, before those
+  // preferred for the program (SetGlobalEnginePref). Compile reads the program's preferences once:
+  // shapes that the plan meets later use the same.
   std::vector<std::string> backends = {};
-  // Every backend that a node names is required, and one that is only preferred for the program or
-  // the plan must be there: Compile throws kNotFound where it would pass it over.
+  // Requires every backend that a node names. A backend that is only preferred for the program or
+  // the plan must exist: Compile throws kNotFound instead of passing it over.
   bool strict_backends = false;
-  // Kernels that nodes must have, whatever the order of the backends is. Compile throws where one
-  // is not there or does not take its node.
+  // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
+  // kernel does not exist or does not take its node.
   Selection selection = {};
-  // What selection makes small where nothing is forced. The whole of a plan's memory is bounded by
-  // memory.capacity_bytes.
+  // The quantity that selection makes small, for nodes without a forced kernel.
+  // memory.capacity_bytes bounds the memory of the whole plan.
   SelectionObjective objective = SelectionObjective::kTime;
-  // Where nodes that name no device may run, in the order of preference: {cuda, cpu} takes CUDA
-  // where that is there and has a kernel. Values are copied where neighbours differ. Empty: the
-  // CPU.
+  // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
+  // available and has a kernel. Values are copied between neighbours on different devices. Empty:
+  // the CPU.
   std::vector<Device> devices = {};
-  // Inputs whose memory is the plan's from the start of a run on: where their last reader may write
-  // in place, it writes an intermediate value or an output there. The tensor that was given for one
-  // then holds anything after the run, or is what the run returns as an output. Compile throws
-  // kNotFound for a name that is no input, and kInvalidArgument for an input that the graph
+  // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of such
+  // an input may write in place, it writes an intermediate value or an output there. After the run,
+  // the tensor given for the input holds undefined data, or is returned as an output. Compile
+  // throws kNotFound for a name that is no input, and kInvalidArgument for an input that the graph
   // rewrites or returns.
   std::vector<std::string> donated_inputs = {};
-  // Has Compile drop the elements of constants that kernels read only in another layout or on
-  // another device, so that weights do not take memory twice: the plan keeps the converted tensor,
-  // and of the original the dtype and the shape. The memory is given back once the caller's graphs
-  // and tensors do not share it either. Constants of subgraphs stay. To read, save or compile what
-  // Plan::graph() has of a dropped one is an Error (kUninitialized). Compile throws
-  // kInvalidArgument where the dtype or the shape of an input is open, since another shape may need
-  // the original.
+  // Makes Compile drop the elements of constants that kernels read only in another layout or on
+  // another device, so that weights do not take memory twice. The plan keeps the converted tensor,
+  // and the original's dtype and shape. The memory is freed once the caller's graphs and tensors do
+  // not share it either. Constants of subgraphs stay. Reading, saving or compiling a dropped
+  // constant of Plan::graph() throws kUninitialized. Compile throws kInvalidArgument if the dtype
+  // or the shape of an input is open, since another shape may need the original.
   bool release_constants = false;
-  // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
+  // Proves every memory plan with VerifyMemoryPlan. Without NDEBUG all but large plans are proved.
   bool verify_memory = false;
-  // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
+  // The number of sets of input shapes that the plan, and each executor, keeps; the least recently
+  // used set is dropped.
   int max_shapes = 8;
 };
 
@@ -22008,7 +22013,7 @@ struct PlanOptions {
 struct NodeChoice {
   const Kernel* kernel = nullptr;
   KernelConfig config;
-  int config_number = 0;           // among those that the kernel proposes
+  int config_number = 0;           // index among the kernel's proposals
   Device device;                   // where it runs
   int computed_by = -1;            // the node before it whose kernel computes both; -1: its own
   IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
@@ -22307,9 +22312,10 @@ namespace detail {
 // Thread-safe.
 class ConvertedConstants {
  public:
-  // Errors: as ConvertLayout.
+  // Returns the constant in this layout on this device; the first call converts it. Throws the
+  // errors of ConvertLayout.
   Tensor Get(const Tensor& constant, const Layout& layout, Device device);
-  // Lets go of all of them; graphs that have them keep theirs.
+  // Drops all constants; graphs keep those that they use.
   void Clear() {
     MutexLock lock(mutex_);
     items_.clear();
@@ -22326,9 +22332,9 @@ class ConvertedConstants {
 
 class ConvertedGraph {
  public:
-  // `types` has the layouts that the choices give the values of `view`. Constants that are read in
-  // other layouts are converted here. `choices` grows by those of the converters. `outputs_on`: as
-  // of NeedsConverters. Errors: as ConvertLayout.
+  // Inserts the converters. `types` has the layouts that the choices give to the values of `view`.
+  // Constants that are read in other layouts are converted here. Appends the converters' choices to
+  // `choices`. `outputs_on`: as for NeedsConverters. Throws the errors of ConvertLayout.
   static std::unique_ptr<ConvertedGraph> Make(const GraphView& view, const GraphTypes& types,
                                               std::vector<NodeChoice>& choices,
                                               ConvertedConstants& constants,
@@ -22336,11 +22342,11 @@ class ConvertedGraph {
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
-  // The value here, by its number in the plan's view, as the plan's graph has it: in the standard
-  // layout where a node outside the converters, or the caller, reads it so.
+  // Returns the number in view() of a value of the plan's view. For an output of the graph this is
+  // the value as it is returned, in the standard layout; else the value as its node makes it.
   int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
-  // The names of the constants that nodes read in `before`, the view that this was made of, and
-  // that nothing reads here, since it reads them converted.
+  // Returns the names of the constants that nodes read in `before`, from which this graph was made,
+  // but that nothing reads here: only converted copies are read.
   std::vector<std::string> UnreadConstants(const GraphView& before) const {
     std::vector<std::string> names;
     for (int value = 0; value < before.num_values(); ++value) {
@@ -22362,7 +22368,7 @@ class ConvertedGraph {
   std::vector<int> value_of_;
 };
 
-// ConvertedGraph::Make, where NeedsConverters.
+// Hook for ConvertedGraph::Make; called if NeedsConverters is true.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
     const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&,
     const Device* outputs_on)>
@@ -22376,25 +22382,25 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
 
 // ---- opkit/graph/plan/converters.hpp
 // The operators that plans insert: ConvertLayout where neighbours differ in layout, CopyToDevice
-// where they differ in device. Nodes of a program's own say what they make:
+// where they differ in device. A program may also add such nodes itself:
 //
 //   graph.AddNode(OperatorDef("ConvertLayout", {"X"}, {"Y"}).Arg("layout", "NHWC"));
 //   graph.AddNode(CopyToDevice("X", "Y", {DeviceType::kCUDA, 0}));
 //
-// Header-only, one file of a program whose plans insert them includes this, or such a plan is an
-// Error.
+// In header-only use, one file of the program must include this header, or a plan that inserts such
+// operators throws.
 #ifndef OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// A node that copies a value to the memory of a device.
+// Returns a node that copies a value to the memory of a device.
 OperatorDef CopyToDevice(const std::string& from, const std::string& to, Device device);
 
 namespace detail {
 
-// Their kernels, which run on the host. That of ConvertLayout takes the configuration that it is
-// created with.
+// Return the kernels of the two operators, which run on the host. ConvertLayout's kernel takes the
+// configuration that the operator is created with.
 OPKIT_IMAGE_LOCAL const Kernel& ConvertLayoutKernel();
 OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 
@@ -22404,9 +22410,9 @@ OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 #endif  // OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
 // ---- opkit/graph/plan/fused_graph.hpp
-// FusedGraph: the graph of a plan where kernels compute, with their own node, the nodes behind it.
-// Made of what was selected, before converters are inserted: where no selected kernel takes its
-// neighbour in, the graph stays as it is. fusion.hpp has the definitions.
+// FusedGraph: the graph of a plan after fusion, where one kernel computes its own node and the
+// nodes behind it. It is made after selection and before converters are inserted; there is none if
+// no selected kernel fuses its next node. fusion.hpp has the definitions.
 #ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
@@ -22415,31 +22421,32 @@ namespace detail {
 
 class FusedGraph {
  public:
-  // Whether a selected kernel may take a neighbour in.
+  // True if a selected kernel may fuse the next node with its own.
   static bool IsNeeded(const std::vector<NodeChoice>& choices) {
     for (const NodeChoice& choice : choices)
       if (choice.kernel->fuse) return true;
     return false;
   }
-  // Null where nothing is fused. `types` has the layouts that the choices give the values of
-  // `view`. A node is not taken in where something else reads what is between the two, or the graph
-  // returns it, or a node rewrites a value of either, or the first is waited for by name, or the
-  // next waits so for others; where they run on two devices; where the next node is `forced` to, or
-  // requires, another backend. Errors: what a kernel's Fuse throws.
+  // Returns null if nothing is fused. `types` has the layouts that the choices give to the values
+  // of `view`. Two nodes are not fused if something else reads the value between them, or the graph
+  // returns it, or a node rewrites a value of either. The same holds if a node waits by name for
+  // the first, or the second waits by name for others, or they run on two devices, or the second
+  // requires another backend, or `forced` has another for it. Throws what a kernel's Fuse throws.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
                                           const std::vector<NodeChoice>& choices,
                                           const Selection* forced);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
-  // By node of view().
+  // Returns the choices, by node of view().
   const std::vector<NodeChoice>& choices() const { return choices_; }
-  // The nodes of the plan's graph that a node stands for, in the order in which they run.
+  // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
+  // they run.
   std::span<const int> PartsOf(int node) const { return parts_[Index(node)]; }
-  // The node here that computes one of the plan's graph.
+  // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return node_of_[Index(plan_node)]; }
-  // The value here, by its number in the plan's view; -1 for one between two parts. Inputs and
-  // constants keep their numbers.
+  // Returns the number in view() of a value of the plan's view; -1 for a value between two fused
+  // nodes. Inputs and constants keep their numbers.
   int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
   void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
@@ -22456,7 +22463,7 @@ class FusedGraph {
   std::vector<int> value_of_;
 };
 
-// FusedGraph::Make.
+// Hook for FusedGraph::Make.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
     const GraphView&, const GraphTypes&, const std::vector<NodeChoice>&, const Selection*)>
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
@@ -22467,8 +22474,9 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
 #endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
 // ---- opkit/graph/plan/fusion.hpp
-// For programs of kernels that take the next node in (Fuse): how plans fuse them. Header-only, one
-// file of the program includes it, or a plan of such kernels is an Error.
+// Fusion in plans, for programs with kernels that can compute the next node too (Fuse). In
+// header-only use, one file of the program must include this header, or a plan of such kernels
+// throws.
 #ifndef OPKIT_GRAPH_PLAN_FUSION_HPP_
 #define OPKIT_GRAPH_PLAN_FUSION_HPP_
 
@@ -28676,21 +28684,21 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
 #endif  // OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
 // ---- opkit/graph/memory/node_order.hpp
-// OrderForFootprint: an order of a graph's nodes in which fewer bytes are live at once. Before
-// memory is planned, for runs whose steps follow each other.
+// OrderForFootprint: finds an order of a graph's nodes in which fewer bytes are live at once.
+// Called before memory is planned, for runs whose steps follow each other.
 #ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 #define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// The most bytes that are live at once where nodes run in this order, each value from the node that
-// makes it to the last that reads it. `bytes(value)` is 0 for what lies elsewhere.
+// Returns the most bytes that are live at once if nodes run in this order. A value is live from the
+// node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
 int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
                   FunctionRef<int64_t(int value)> bytes);
 
-// An order whose PeakBytes are less than those of view.order(), or else that. List scheduling: of
-// the nodes that are ready the one goes next that adds least to what is live, and of equal ones the
-// first. O(edges + nodes * kLookedAt).
+// Returns an order with a smaller PeakBytes than view.order(), or view.order() if it finds none.
+// List scheduling: the next node is the ready one that adds the fewest live bytes; of equal ones,
+// the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
 std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
 
 }  // namespace opkit
@@ -28741,8 +28749,8 @@ class RunsBodies {
 #endif  // OPKIT_GRAPH_NODE_BODIES_HPP_
 
 // ---- opkit/graph/plan/bound_nodes.hpp
-// BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own by
-// the kernels that selection has fixed. Between selection and the executor.
+// BoundNodes: the operators of a graph's nodes, created for known types from the selected kernels,
+// in a workspace of their own. A specialization makes them, one set for each executor.
 #ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
@@ -28751,10 +28759,10 @@ namespace detail {
 
 class BoundNodes {
  public:
-  // Makes every operator by its choice, in the order of the view. `refused`(node, why) is asked
-  // where the constructor of a kernel refuses its node: it changes the choice, or throws. Errors as
-  // CreateOperator's. Where `outer` has a blob for a value, that is the value's: of a node around
-  // this graph, whose nodes outlive these.
+  // Creates every operator by its choice, in the order of the view. If the constructor of a kernel
+  // refuses its node, `refused`(node, why) changes the choice, or throws. Throws the errors of
+  // CreateOperator. `outer` has the blobs of values that belong to the enclosing graph, whose nodes
+  // must outlive these; null for other values.
   BoundNodes(const GraphView& view, const GraphTypes& types, const std::vector<NodeChoice>& choices,
              std::span<Blob* const> outer = {},
              FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
@@ -28766,7 +28774,7 @@ class BoundNodes {
         continue;
       }
       Blob* blob = workspace_.CreateBlob(view.name(value));
-      // Where a constant is only read converted, no blob shares the original's memory.
+      // If only converted copies of a constant are read, no blob shares the original's memory.
       const bool is_used = view.IsOutput(value) || !view.consumers(value).empty();
       if (const Tensor* constant = view.constant(value); constant && is_used)
         *blob->GetMutable<Tensor>() = *constant;
@@ -28793,22 +28801,22 @@ class BoundNodes {
 
   Workspace& workspace() { return workspace_; }
   OperatorBase& op(int node) const { return *operators_[Index(node)]; }
-  // The blob of a value. Inputs and the constants that are read hold a tensor, others nothing until
-  // they are written.
+  // Returns the blob of a value. Inputs and the constants that are read hold a tensor; other blobs
+  // are empty until they are written.
   Blob& blob(int value) const { return *blobs_[Index(value)]; }
-  // The operators of the bodies that are planned with this graph.
+  // Returns the operators of the bodies that are planned with this graph.
   std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }
 
  private:
-  // For the operators of an executor after the first: their kernels have taken these nodes before.
+  // The default for executors after the first: the kernels have accepted these nodes before.
   [[noreturn]] OPKIT_COLD static void ThrowRefused(int, const std::string& why) {
     throw UnsupportedOperatorFeature(why);
   }
 
   Workspace workspace_;
   std::vector<Blob*> blobs_;                              // by value
-  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; gone before the workspace
-  std::vector<std::unique_ptr<BoundNodes>> bodies_;       // gone before the blobs
+  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; destroyed before the workspace
+  std::vector<std::unique_ptr<BoundNodes>> bodies_;       // destroyed before the blobs
 };
 
 }  // namespace detail
@@ -28818,36 +28826,36 @@ class BoundNodes {
 
 // ---- opkit/graph/plan/kernel_selector.hpp
 // KernelSelector: the step of a plan that fixes a device, a kernel and one of its configurations
-// for each node, before converters and copies are inserted and memory is planned. Node by node in
-// the order in which they run: what a kernel costs includes what brings its inputs from the layouts
-// and devices that they have by then.
+// for each node, before converters and copies are inserted and memory is planned. It visits the
+// nodes in the order in which they run. A kernel's cost includes bringing its inputs from the
+// layouts and devices that were chosen for them.
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The candidates of a node in the order of preference, those that cannot be chosen among them, with
-// the reason.
+// The candidates of a node in the order of preference. Those that cannot be chosen are listed too,
+// with the reason.
 struct NodeRating {
   struct Rated {
     KernelCandidate candidate;
     Device device;
-    double conversion_ns = 0;  // an estimate, of its inputs' conversions and copies
-    int64_t bytes = -1;        // of a run, where memory is the objective
+    double conversion_ns = 0;  // estimate for converting and copying its inputs
+    int64_t bytes = -1;        // memory of a run, if that is the objective; -1: unknown
   };
   std::vector<Rated> candidates;
   int best = -1;  // -1: none can be chosen
 
-  // Why a candidate is not the best one.
+  // Returns why a candidate is not the best one.
   std::string WhyNot(int i) const;
 };
 
-// The devices of a node's values, as its schema says.
+// The devices of a node's inputs and outputs, by its schema.
 class NodeDevices {
  public:
   explicit NodeDevices(const OperatorDef& def);
-  // The device that an input must be on; nullopt where it may be on any.
+  // Returns the device that an input must be on; nullopt if it may be on any.
   std::optional<Device> input(size_t i) const;
   Device output(size_t o) const {
     return o < placement_.second.size() ? placement_.second[o] : device_;
@@ -28859,7 +28867,7 @@ class NodeDevices {
   OpSchema::DevicePlacement placement_;  // empty: all are on device_
 };
 
-// Where a value's elements are, and how they lie there.
+// The layout and the device of a value's elements.
 struct ValuePlace {
   Layout layout;
   Device device;
@@ -28867,20 +28875,19 @@ struct ValuePlace {
     return layout == other && MemoryDevice(device) == MemoryDevice(memory);
   }
 };
-// Where a node that runs on its chosen device reads its inputs.
+// Returns the places in which a node reads its inputs on its chosen device.
 std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& types,
                                      const NodeChoice& choice, int node);
-// Whether a node runs on another device than the graph says, or reads a value in another layout
-// or on another device than it is made, or the graph returns one that is not in the standard
-// layout.
-// `outputs_on`: the device on which what the graph returns must be; null: that which makes it.
+// True if a node runs on another device than the graph says, or reads a value in another layout or
+// on another device than it was made in. Also true if the graph returns a value that is not in the
+// standard layout, or not on `outputs_on` (null: any device).
 bool NeedsConverters(const GraphView& view, const GraphTypes& types,
                      const std::vector<NodeChoice>& choices, const Device* outputs_on);
 inline bool IsElsewhere(const TensorInfo& output, const Device* outputs_on) {
   return outputs_on && MemoryDevice(output.device) != MemoryDevice(*outputs_on);
 }
 
-// Of a copy between two devices, about: over a bus.
+// Estimates a copy between two devices, over a bus, roughly.
 constexpr double EstimatedCopyNs(int64_t bytes) {
   return 10'000 + 0.1 * static_cast<double>(bytes);
 }
@@ -28890,38 +28897,40 @@ class KernelSelector {
   struct Options {
     bool strict_backends = false;
     const Selection* forced = nullptr;
-    const std::vector<Device>* devices = nullptr;  // of nodes that name none
+    const std::vector<Device>* devices = nullptr;  // for nodes that name none
     SelectionObjective objective = SelectionObjective::kTime;
   };
 
-  // `types` has what inference knows, and gets the layouts of the values that nodes make.
+  // `types` has the inferred types. Selection sets the layouts and devices of the values that nodes
+  // make.
   KernelSelector(const GraphView& view, GraphTypes& types, const Options& options);
 
-  // Chooses for every node. Errors: as KernelCandidates; kUnsupported with each candidate's reason
-  // where none takes a node; kNotFound and kUnsupported for a forced choice that cannot be made.
+  // Chooses for every node. Throws the errors of KernelCandidates; kUnsupported, with each
+  // candidate's reason, if no candidate takes a node; kNotFound and kUnsupported for a forced
+  // choice that cannot be made.
   void SelectAll(std::vector<NodeChoice>& choices);
-  // The constructor of the node's kernel has refused it: chooses again without that kernel. False
-  // where other layouts come of it, so that all nodes must be chosen again.
+  // Chooses again, without the node's kernel, whose constructor has refused the node. Returns false
+  // if the layouts or the device change, so that all nodes must be chosen again.
   bool SelectAfterRefusal(int node, const std::string& why, NodeChoice& choice);
 
-  // What is forced on the nodes in a body of a node.
+  // Returns the part of the forced selection that concerns nodes in a body of this node.
   Selection ForcedInside(int node, std::string_view body) const;
-  // With the layouts that the node's inputs have now.
+  // Rates a node's candidates with the layouts that its inputs have now.
   NodeRating Rate(int node) const;
 
  private:
   void Select(int node, NodeChoice& choice);
-  // The node with the backends that it must have; null where the graph's own will do.
+  // Returns the node with the backends that it must have; nullopt if the graph's own node will do.
   std::optional<OperatorDef> Restricted(int node) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
-  // Why no input can be brought to the node's devices; empty where all can.
+  // Returns why an input cannot be copied to the device where the node reads it; empty if all can.
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
-  // The memory of a run; -1 while a shape that decides it is unknown.
+  // Returns the memory that a run takes; -1 while a shape that decides it is unknown.
   int64_t MemoryOf(int node, const KernelConfig& config) const;
-  // The node names no device, and there are some to choose from.
+  // True if the node names no device and there are devices to choose from.
   bool Chooses(const OperatorDef& def) const {
     return options_.devices && !options_.devices->empty() && def.device() == Device{};
   }
@@ -28934,24 +28943,25 @@ class KernelSelector {
   const GraphView& view_;
   GraphTypes& types_;
   const Options options_;
+  // A configuration whose constructor has refused the node.
   struct Refusal {
     const Kernel* kernel;
     int config;
     std::string why;
   };
-  std::vector<std::vector<Refusal>> refused_;  // by node; empty where nothing is
-  // By node, empty where nothing is forced: null for one on which nothing is, and its name.
+  std::vector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
+  // By node, empty if nothing is forced: its forced kernel or null, and its name in selections.
   std::vector<const SelectedKernel*> forced_;
   std::vector<std::string> names_;
 };
 
-// The first output, by which selections know a node that makes it.
+// Returns a node's name in selections: its first output, or its own name if it has no output.
 const std::string& SelectionName(const OperatorDef& def);
-// The names by which selections know the nodes of a graph. Where several have the same first
-// output, since they rewrite it, "y#2" is the second of them.
+// Returns the names of a graph's nodes in selections. If several nodes have the same first output,
+// because they rewrite it, "y#2" is the second of them.
 std::vector<std::string> SelectionNames(const Graph& graph);
-// The name of the node that carries it and its own, "y/body/", come before the names of the nodes
-// in a body.
+// Returns the prefix of the names of nodes in a body, "y/body/": the name of the node that carries
+// the body, and the body's name.
 std::string SelectionPrefix(const std::string& node, std::string_view body);
 
 }  // namespace detail
@@ -28960,8 +28970,8 @@ std::string SelectionPrefix(const std::string& node, std::string_view body);
 #endif  // OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
 // ---- opkit/graph/memory/lifetime_types.hpp
-// A run as its memory is planned: the order of its steps, and the values that they write and read.
-// Plain numbers, given to the planner and to the verifier.
+// A run in the form in which its memory is planned: the order of its steps, and the values that
+// they write and read. Plain numbers, which the planner and the verifier take.
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
@@ -28975,11 +28985,11 @@ struct RunOrder {
   // part included. before[i] < after[i].
   std::vector<int> before;
   std::vector<int> after;
-  // Empty: nothing but the edges orders steps, in any number of threads. Else the executor also
-  // walks in stages: no step starts before all of a lower stage have returned. Ascending; 0, 1, 2,
-  // … is one thread that walks the stored order.
+  // The stage of each step, ascending: no step starts before all steps of lower stages have
+  // returned. 0, 1, 2, … means that one thread walks the stored order. Empty: only the edges order
+  // steps, on any number of threads.
   std::vector<int> stages;
-  // Steps that return before they have completed; empty: none. Only with stages does it matter.
+  // 1 for each step that returns before it has completed; empty: none. Matters only with stages.
   std::vector<uint8_t> asynchronous;
 };
 
@@ -29009,41 +29019,45 @@ struct InPlaceOption {
 #endif  // OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
 // ---- opkit/graph/memory/lifetimes.hpp
-// FindLifetimes: from the order that an executor keeps to the buffers that memory is planned for,
-// and which of them can be live together in some legal run. It stands between selection, which
-// fixes the values that steps read, write and may overwrite, and PlanMemory.
+// FindLifetimes: converts the order that an executor keeps to the buffers that memory is planned
+// for, and finds which of them can be live together in some legal run. It runs after selection,
+// which fixes the values that steps read, write and may overwrite, and before PlanMemory.
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// `buffers` and `conflicts` are what PlanMemory takes. A value's place in the arena is the offset
-// of its buffer plus its offset in it.
+// The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
+// its buffer plus its offset in the buffer.
 struct MemoryLifetimes {
   std::vector<MemoryInterval> buffers;
   MemoryConflicts conflicts;              // empty: the buffers' spans decide
   std::vector<int> buffer_of;             // of each value; -1 for external ones
   std::vector<int64_t> offset_in_buffer;  // of each value
   std::vector<uint8_t> granted;           // of each in-place option, 1 where the values share bytes
-  // Whether two buffers conflict only where a legal run has both live. False for a large graph
-  // without stages, and for stages of several steps: some buffers that conflict then could share.
+  // True if two buffers conflict only if some legal run has both live. False for a large graph
+  // without stages, and for stages of several steps: some conflicting buffers could then share
+  // bytes.
   bool exact = true;
 };
 
 struct LifetimeOptions {
-  // Up to so many steps without stages, conflicts are exact: steps squared bits, and 8 bytes for a
-  // conflict. Above it, or past 8 million conflicts, lifetimes are read off the longest path: a
-  // value is live between the last step on it before all its uses and the first one after them.
+  // The most steps without stages for which conflicts are exact; these take steps squared bits, and
+  // 8 bytes for a conflict. For more steps, or more than 8 million conflicts, lifetimes come from
+  // the longest path: a value is live from the last step on it before all its uses to the first one
+  // after them.
   int exact_nodes = 4096;
 };
 
-// Errors (kInvalidArgument) name the edge, value or option: an index out of range, an edge against
-// the stored order, a view outside what it views, a user that is not ordered after the producer, an
-// in-place option whose step does not read the input and make the output.
+// Finds the buffers of a run. Throws kInvalidArgument, with the edge, value or option, for an index
+// out of range, an edge against the stored order, a view outside the value that it views, a user
+// that is not ordered after the producer, or an in-place option whose step does not read the input
+// and make the output.
 //
-// An in-place option is granted, in the order given, when every other touch of the input's buffer
-// completes before the step starts in every legal run, nobody reads the buffer after the run, it is
-// planned memory, the output fits, and the step reads the buffer once.
+// Grants in-place options in the order given. An option is granted if every other touch of the
+// input's buffer completes before the step starts in every legal run. Moreover, the buffer must be
+// planned memory that is not kept after the run, the output must fit, and the step must read the
+// buffer exactly once.
 MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
                               const std::vector<InPlaceOption>& in_place = {},
                               const LifetimeOptions& options = {});
@@ -29053,32 +29067,32 @@ MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& 
 #endif  // OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
 // ---- opkit/graph/plan/planned_memory.hpp
-// PlannedMemory: where in memory each value of a specialization lies, those of the bodies that are
-// planned with it among them. specialization.hpp has the definitions, which need both classes.
+// PlannedMemory: the place in memory of each value of a specialization and of the bodies that are
+// planned with it. specialization.hpp has the definitions, which need both classes.
 #ifndef OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 #define OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The memory of one device, as the planner and the verifier see it: its steps and values are those
-// that PlannedMemory numbers, with the steps and values of bodies among them.
+// The memory of one device, as the planner and the verifier see it. Steps and values have the
+// numbers of PlannedMemory; those of bodies are included.
 struct ArenaPlan {
   Device device;
   std::vector<RunValue> values;
-  std::vector<uint8_t> bounded;  // by value: its bytes are the most that a run may need
+  std::vector<uint8_t> bounded;  // by value: 1 if its bytes are an upper bound
   std::vector<InPlaceOption> inplace;
   MemoryLifetimes lifetimes;
   MemoryPlan plan;
-  // The memory of an input that the caller has donated: an offset from `begin` on, which lies
-  // behind the arena, is one into that input's tensor.
+  // The memory of an input that the caller has donated. Offsets from `begin` to `end` lie behind
+  // the arena and mean bytes of that input's tensor.
   struct Donated {
     int input;  // a value of the view
     int64_t begin, end;
   };
   std::vector<Donated> donated;
 
-  // The offset of a value; -1 where it is not in this arena.
+  // Returns the offset of a value; -1 if it is not in this arena.
   int64_t OffsetOf(size_t value) const {
     const int buffer = lifetimes.buffer_of[value];
     if (buffer < 0) return -1;
@@ -29089,9 +29103,9 @@ struct ArenaPlan {
 class Specialization;
 struct PlannedBody;
 
-// The graph with the arenas numbers the values and steps of a memory plan: first the values of its
-// view and the scratch of each step, then those of each body. A step that runs bodies is one step
-// for its beginning, those of the bodies, and one for its end.
+// Numbers the values and steps of a memory plan and plans the arenas. The outermost graph numbers
+// the values of its view first, then the scratch of each step, then the values of each body. A step
+// that runs bodies is one step for its beginning, the steps of the bodies, and one for its end.
 class PlannedMemory {
  public:
   struct Options {
@@ -29101,30 +29115,30 @@ class PlannedMemory {
     std::vector<int> donated;  // inputs, by value of the view
   };
 
-  // The specialization has its schedule and its bodies before PlanArenas is called.
+  // The specialization must have its schedule and its bodies before PlanArenas is called.
   PlannedMemory(const Specialization& plan, const MemoryPlanOptions& options)
       : plan_(plan), most_bound_bytes_(options.most_bound_bytes) {}
-  // The graph around all bodies plans for itself and for them. Errors: kOutOfMemory, with the
-  // values that are live together, where a capacity is too small; as PlanMemory.
+  // Plans the memory of the outermost graph and of all bodies in it. Throws kOutOfMemory, with the
+  // values that are live together, if a capacity is too small; else the errors of PlanMemory.
   void PlanArenas(const Options& options);
 
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
   const RunOrder& run_order() const { return run_order_; }
   const MemorySummary& summary() const { return summary_; }
-  // Whether the value lies in an arena: a node makes it, its size or a bound of that is known, and
-  // runs do not return it.
+  // True if the value lies in an arena or a donated input. In general: a node makes it, its size or
+  // a bound of it is known, and the graph does not return it.
   bool IsPlanned(int value) const;
-  // Whether an output of the graph lies in a donated input.
+  // True if an output of the graph lies in a donated input.
   bool IsDonated(int output) const;
 
   size_t NumberOf(int value) const { return value_numbers_[Index(value)]; }
   size_t NumberOfScratch(int step) const { return first_scratch_ + Index(step); }
-  // The step of the schedule that a step of the memory plan belongs to.
+  // Returns the step of the schedule that a step of the memory plan belongs to.
   int StepOf(int64_t memory_step) const;
   bool IsScratchOfStep(size_t number) const;
-  // "sum", "scratch of step 3", "branch/sum".
+  // Returns the name of a value or scratch: "sum", "scratch of step 3", "branch/sum".
   std::string Name(size_t number) const;
-  // Names the value or scratch that takes most of an arena, for an Error about the whole of it.
+  // Describes the value or scratch that takes most of an arena, for an Error about the whole arena.
   std::string LargestIn(const ArenaPlan& arena) const;
 
  private:
@@ -29156,10 +29170,10 @@ class PlannedMemory {
   int BufferOf(const ArenaPlan& arena, int value) const {
     return arena.lifetimes.buffer_of[NumberOf(value)];
   }
-  // Whether a node makes the value and its bytes are known before a run; the most of them.
+  // True if a node makes the value, and its size (or a bound of it) is known before a run.
   bool HasKnownSize(int value) const;
   bool HasBoundedSize(int value) const;
-  // Leaves the values of bounded size to the runs, those of bodies too.
+  // Leaves the values of bounded size to the runs, in bodies too.
   void LeaveBounded();
   int64_t Scratch(int node) const;
   size_t first_body_value() const;
@@ -29167,11 +29181,11 @@ class PlannedMemory {
   const Specialization& plan_;
   int64_t most_bound_bytes_;                  // negative: bounds are not used
   std::vector<int> donated_;                  // inputs whose memory is the plan's
-  std::vector<int> donated_outputs_;          // that lie in it
+  std::vector<int> donated_outputs_;          // outputs that lie in a donated input
   std::vector<size_t> value_numbers_;         // by value
-  size_t first_scratch_ = 0;                  // of the first step
-  size_t first_number_ = 0, end_number_ = 0;  // its own, and its bodies'
-  std::vector<int> begin_, end_;              // by step: in the memory plan
+  size_t first_scratch_ = 0;                  // number of the first step's scratch
+  size_t first_number_ = 0, end_number_ = 0;  // range of its own numbers and its bodies'
+  std::vector<int> begin_, end_;              // by step: its number in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary summary_;
@@ -29192,7 +29206,7 @@ class PlannedMemory {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The edges that leave a step, as the schedule encodes them.
+// Returns the edges that leave a step, as the schedule encodes them.
 inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
   const int* const entries = schedule.entries().data();
   const std::vector<int>& begin = schedule.entry_begin();
@@ -29201,16 +29215,16 @@ inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
 
 class Specialization;
 
-// A body that is planned with the graph around it.
+// A body that is planned with its enclosing graph.
 struct PlannedBody {
   PlannedBody(int carrier, int number_of_body, const NodeBody& body)
       : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
 
-  const int node;    // that carries it
+  const int node;    // the node that carries it
   const int number;  // among the node's bodies
   const std::string name;
   const GraphView view;
-  Selection forced;  // what the selection of the graph around says of the body's nodes
+  Selection forced;  // the enclosing graph's forced kernels for nodes of the body
   IntrusivePtr<Specialization> plan;
 };
 
@@ -29226,7 +29240,7 @@ class Specialization final : public RefCounted {
     std::span<const int> donated = {};  // values of the plan's graph; none in a body
   };
 
-  // The node that carries a body, in the graph around it, and that graph's operators.
+  // The enclosing graph of a body, with its operators, and the node that carries the body.
   struct Around {
     const Specialization& plan;
     const BoundNodes& nodes;
@@ -29236,7 +29250,8 @@ class Specialization final : public RefCounted {
     Device device() const { return plan.view().graph().node(node).device(); }
   };
 
-  // Of a body, with `around`: it has no arenas, since those of the graph around hold its values.
+  // Specializes a graph or, with `around`, a body. A body has no arenas: its values lie in those of
+  // the enclosing graph.
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options,
                  const Around* around = nullptr)
       : plan_view_(view),
@@ -29255,40 +29270,42 @@ class Specialization final : public RefCounted {
   }
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
-  // Of the graph that runs, with the nodes that kernels compute together as one, and with the
-  // converters between layouts. Its nodes are those of PartsOf; its values have those of ValueOf.
+  // Returns the graph that runs: with the nodes that one kernel computes as one node, and with
+  // converters. PartsOf, NodeOf and ValueOf relate it to the plan's graph.
   const GraphView& view() const { return converted_ ? converted_->view() : fused_view(); }
   const GraphTypes& types() const { return converted_ ? converted_->types() : fused_types(); }
-  // -1 for a value between two nodes that one kernel computes.
+  // Returns the number in view() of a value of the plan's graph; -1 for a value between two nodes
+  // that one kernel computes.
   int ValueOf(int plan_value) const {
     const int value = fused_ ? fused_->ValueOf(plan_value) : plan_value;
     return converted_ && value >= 0 ? converted_->ValueOf(value) : value;
   }
-  // The nodes of the plan's graph that a node of view() stands for, in the order in which they run;
-  // empty for a converter.
+  // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
+  // they run; empty for a converter.
   std::vector<int> PartsOf(int node) const {
     if (node >= fused_view().num_nodes()) return {};
     if (!fused_) return {node};
     return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
   }
-  // Of the values of the plan's graph, with the layouts that their nodes make them in.
+  // Returns the types of the plan graph's values, in the layouts in which their nodes make them.
   const GraphTypes& plan_types() const { return plan_types_; }
   const GraphView& plan_view() const { return plan_view_; }
   const KernelSelector& selector() const { return selector_; }
-  // The node of view() that computes a node of the plan's graph.
+  // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return fused_ ? fused_->NodeOf(plan_node) : plan_node; }
-  // By node of view(), and what was selected for a node of the plan's graph.
+  // Returns the choice for a node of view(); plan_choice(), for a node of the plan's graph.
   const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
   const NodeChoice& plan_choice(int node) const { return selected_[Index(node)]; }
   const Schedule& schedule() const { return *schedule_; }
-  // Whether an entry of the schedule only fixes the order in which steps are called and waits for
+  // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
   bool IsOrderAlone(int step, int entry) const {
     return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
            follows_[Index(step) + 1] == 0;
   }
   const PlannedMemory& memory() const { return memory_; }
-  // How nodes are run, and why, in the words of the executor that measured last. Thread-safe.
+  // Returns how nodes are run, and why, as the executor that measured last describes it.
+  // Thread-safe.
   std::string mode() const {
     MutexLock lock(mode_mutex_);
     return mode_;
@@ -29297,28 +29314,30 @@ class Specialization final : public RefCounted {
     MutexLock lock(mode_mutex_);
     mode_ = std::move(mode);
   }
-  // Bytes of a value of view() whose shape is known, or the most that its bound lets it have.
+  // Returns the bytes of a value of view(). A shape with a bound counts as the largest it allows.
   int64_t BytesOf(int value) const {
     const TensorInfo& info = types()[value];
     return LayoutBytes(info.layout, *info.shape.Most(), info.dtype);
   }
-  // Whether some operator completes after it has returned.
+  // True if some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
   bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
   int stream(int node) const { return streams_[Index(node)]; }
-  // The bodies that are planned with this graph, in the order of the nodes that carry them.
+  // Returns the bodies that are planned with this graph, in the order of the nodes that carry them.
   const std::vector<std::unique_ptr<PlannedBody>>& bodies() const { return bodies_; }
   std::span<const std::unique_ptr<PlannedBody>> BodiesOf(int node) const {
     const auto [first, end] = std::ranges::equal_range(
         bodies_, node, {}, [](const std::unique_ptr<PlannedBody>& body) { return body->node; });
     return {first, end};
   }
-  // Of a body: the value of the graph around that this one is; -1 where it is the body's own.
+  // For a body: returns the enclosing graph's value that this value is; -1 for a value of the
+  // body's own.
   int OuterOf(int value) const { return outer_[Index(value)]; }
-  // Whether a node of this graph or of one around it rewrites the value.
+  // True if a node of this graph or of an enclosing graph rewrites the value.
   bool IsRewritten(int value) const { return rewritten_[Index(value)] != 0; }
 
-  // The constants that are read converted alone, by name, and the end of their originals here.
+  // Returns the names of constants of which only converted copies are read. ReleaseConstant drops
+  // the original of one of them here.
   std::vector<std::string> UnreadConstants() const {
     return converted_ ? converted_->UnreadConstants(fused_view()) : std::vector<std::string>();
   }
@@ -29328,7 +29347,8 @@ class Specialization final : public RefCounted {
     converted_->ReleaseConstant(name);
   }
 
-  // Operators for one executor; the first call returns those that selection made. Not synchronised.
+  // Returns operators for one executor; the first call returns those that selection made. Not
+  // synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
     if (spare_) return std::move(spare_);
     return MakeNodes(nullptr);
@@ -29344,12 +29364,12 @@ class Specialization final : public RefCounted {
     return InferGraph(view, known);
   }
 
-  // The graph between fusion and the insertion of converters.
+  // The graph and its types after fusion, before converters are inserted.
   const GraphView& fused_view() const { return fused_ ? fused_->view() : plan_view_; }
   const GraphTypes& fused_types() const { return fused_ ? fused_->types() : plan_types_; }
 
-  // Selection, then what kernels fuse, then the converters that they ask for, then the operators;
-  // once more where a constructor refuses its node and the next kernel wants other layouts.
+  // Selects kernels, fuses nodes, inserts the converters that they need, and creates the operators.
+  // Starts again if a constructor refuses its node and the next kernel wants other layouts.
   void SelectKernels(const Options& options, const Around* around) {
     struct OtherLayouts {};
     const auto refused = [&](int node, const std::string& why) {
@@ -29370,7 +29390,7 @@ class Specialization final : public RefCounted {
       for (int node = 0; node < plan_view_.num_nodes(); ++node)
         if (const int first = PartsOf(NodeOf(node)).front(); first != node)
           selected_[Index(node)].computed_by = first;
-      // What a body returns is where the node that carries it makes its outputs.
+      // A body returns its outputs on the device on which the node that carries it makes them.
       const std::optional<Device> device = around ? std::optional(around->device()) : std::nullopt;
       const Device* const outputs_on = device ? &*device : nullptr;
       if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
@@ -29385,8 +29405,8 @@ class Specialization final : public RefCounted {
       }
     }
   }
-  // Gives a node's configuration the layouts that its values have. They are equal by now, and from
-  // here on of the same descriptors, so that no run has two descriptors to compare.
+  // Gives a node's configuration the layouts that its values have. The two are equal by now; this
+  // makes them share their descriptors, so that no run compares two descriptors.
   void ShareDescriptors(int node) {
     const auto share = [&](std::span<const int> values, std::vector<Layout>& layouts) {
       for (size_t i = 0; i < layouts.size(); ++i) {
@@ -29400,8 +29420,8 @@ class Specialization final : public RefCounted {
     share(view().inputs(node), config.input_layouts);
     share(view().outputs(node), config.output_layouts);
   }
-  // Finds the values that the graph around hands in, and those that it is to get from a node of
-  // this one.
+  // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
+  // body's nodes make as outputs. Also finds the values that a node rewrites.
   OPKIT_COLD void FindOuter(const Around* around) {
     outer_.assign(Index(view().num_values()), -1);
     rewritten_.assign(outer_.size(), 0);
@@ -29420,7 +29440,7 @@ class Specialization final : public RefCounted {
       rewritten_[Index(value)] = view().IsRewritten(value) ||
                                  (OuterOf(value) >= 0 && around->plan.IsRewritten(OuterOf(value)));
   }
-  // The blobs of the graph around, by value; empty where there is none.
+  // Returns the blobs of the enclosing graph, by value of this one; empty if there is none.
   OPKIT_COLD std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
     std::vector<Blob*> blobs;
     for (int value = 0; around && value < view().num_values(); ++value)
@@ -29442,8 +29462,9 @@ class Specialization final : public RefCounted {
           PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
       }
   }
-  // A body with an operator that completes after it has returned is left to its node. So is one of
-  // several that does not fit the shapes: it is not the one that is taken.
+  // Plans a body with this graph. A body with an operator that completes after it has returned is
+  // left to its node. So is a body that does not fit the shapes, if the node has several: a run
+  // does not take it.
   OPKIT_COLD void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
                            const Options& options) {
     const OperatorDef& def = view().graph().node(node);
@@ -29477,7 +29498,7 @@ class Specialization final : public RefCounted {
     bodies_.push_back(std::move(planned));
   }
 
-  // Whether the body can be planned where no kernel is forced.
+  // True if the body can be planned without forced kernels.
   OPKIT_COLD static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos,
                               Options options, const Around& around) {
     options.selection.forced = nullptr;
@@ -29489,8 +29510,8 @@ class Specialization final : public RefCounted {
     }
   }
 
-  // An edge is early between two operators of one device that both take work before the work they
-  // depend on is done: the second is issued behind the first.
+  // Makes the schedule. An edge is early if both operators are on one device and accept work before
+  // the work that they depend on is done: the second is issued behind the first.
   void SetSchedule(const Options& settings) {
     const bool in_order = settings.in_order;
     auto supports = [&](int node) {
@@ -29526,7 +29547,8 @@ class Specialization final : public RefCounted {
     }
   }
 
-  // A chain of operators of one device runs on one stream; a branch takes the next one.
+  // Chooses streams: a chain of operators on one device runs on one stream; a branch takes the
+  // next.
   void AssignStreams() {
     constexpr int kStreams = 4;
     streams_.assign(Index(view().num_nodes()), 0);
@@ -29556,14 +29578,14 @@ class Specialization final : public RefCounted {
   KernelSelector selector_;
   std::vector<NodeChoice> selected_;           // by node of the plan's graph
   std::vector<NodeChoice> choices_;            // by node of view()
-  std::unique_ptr<FusedGraph> fused_;          // null where nothing is fused
-  std::unique_ptr<ConvertedGraph> converted_;  // null where no layouts differ
+  std::unique_ptr<FusedGraph> fused_;          // null if nothing is fused
+  std::unique_ptr<ConvertedGraph> converted_;  // null if no converter is needed
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node
   std::vector<int> streams_;        // by node
-  std::vector<char> follows_;       // by step, in order: the graph has an edge from the step before
+  std::vector<char> follows_;  // by step, if in order: the graph has an edge from the step before
   bool may_pend_ = false;
-  std::vector<std::unique_ptr<PlannedBody>> bodies_;  // by node
+  std::vector<std::unique_ptr<PlannedBody>> bodies_;  // ordered by node
   std::vector<int> outer_;                            // by value; see OuterOf
   std::vector<char> rewritten_;                       // by value
   PlannedMemory memory_;
@@ -29578,8 +29600,8 @@ class Specialization final : public RefCounted {
 #endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
 // ---- opkit/graph/plan/explain_selection.hpp
-// ExplainSelection: asks the kernels of a specialization's nodes once more, with the layouts that
-// were chosen, and tells what came of each. Behind Plan::Explain.
+// ExplainSelection: rates the kernels of a specialization's nodes again, with the layouts that were
+// chosen, and lists why each was chosen or not. Plan::Explain calls it.
 #ifndef OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 #define OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
@@ -29588,7 +29610,7 @@ namespace detail {
 
 Explanation ExplainSelection(const Specialization& specialization);
 
-// The same, before a plan lets go of the constants that it has converted.
+// Hook for ExplainSelection; called before a plan drops the constants that it has converted.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_explain_converted{
     "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
 
@@ -29598,15 +29620,15 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
 #endif  // OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
 // ---- opkit/graph/plan/shape_cache.hpp
-// ShapeCache: objects made for sets of input types and shapes: the specializations of a plan, the
-// bound plans of an executor.
+// ShapeCache: a cache of objects that are made for one set of input types and shapes: the
+// specializations of a plan, the bound plans of an executor.
 #ifndef OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 #define OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Both lists have an entry for each input of the graph.
+// True if all dtypes and shapes are equal. Both lists have an entry for each input of the graph.
 OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
                                      const std::vector<TensorInfo>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](const TensorInfo& x, const TensorInfo& y) {
@@ -29614,14 +29636,13 @@ OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
   });
 }
 
-// A cache that drops the least recently used entry when there are too many. An entry has a member
-// inputs().
+// A cache that drops the least recently used entry when it is full. `Entry` has a member inputs().
 template <class Entry>
 class ShapeCache {
  public:
   explicit ShapeCache(int max_entries) : max_entries_(static_cast<size_t>(max_entries)) {}
 
-  // The entry for these inputs, or null.
+  // Returns the entry for these inputs and makes it the latest; null if there is none.
   IntrusivePtr<Entry> Find(const std::vector<TensorInfo>& inputs) {
     const auto found = std::find_if(
         entries_.begin(), entries_.end(),
@@ -29638,7 +29659,7 @@ class ShapeCache {
   void ForEach(F f) const {
     for (const IntrusivePtr<Entry>& entry : entries_) f(*entry);
   }
-  // The entry that was found or added last; null before there is one.
+  // Returns the entry that was found or added last; null if there is none.
   IntrusivePtr<Entry> latest() const {
     return entries_.empty() ? IntrusivePtr<Entry>() : entries_.front();
   }
@@ -29654,8 +29675,8 @@ class ShapeCache {
 #endif  // OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
 // ---- opkit/graph/plan/plan_state.hpp
-// PlanState: all that the handles of a Plan share: the graph, its view, the pool, and the
-// specializations for the input shapes met so far.
+// PlanState: the state that all handles of a Plan share: the graph, its view, the pool, and the
+// specializations for the latest input shapes.
 #ifndef OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 #define OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
@@ -29674,7 +29695,7 @@ struct ViewedGraph {
 
 class PlanState final : public RefCounted {
  public:
-  // What MemoryPlanOptions::recompute has done; as of MemorySummary.
+  // The effect of MemoryPlanOptions::recompute, with the numbers of MemorySummary.
   struct Recomputed {
     int nodes = 0;
     double share = 0;
@@ -29700,19 +29721,20 @@ class PlanState final : public RefCounted {
   }
 
   const PlanOptions& options() const { return options_; }
-  // The preferences for backends that held in Compile.
+  // Returns the preferences for backends that were in force during Compile.
   const RefCounted& preferences() const { return *preferences_; }
-  // The inputs whose memory is the plan's during a run.
+  // Returns the inputs whose memory belongs to the plan during a run.
   const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_->graph; }
   const GraphView& view() const { return graph_->view; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
-  // The types that the graph declares for its inputs, and whether these tell the dtype and shape of
-  // each.
+  // Returns the types that the graph declares for its inputs. inputs_known() is true if they have
+  // the dtype and shape of each.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   bool inputs_known() const { return inputs_known_; }
 
-  // The specialization for these inputs, with operators for one executor. Thread-safe.
+  // Returns the specialization for these inputs and, unless `nodes` is null, operators for one
+  // executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
                                           std::unique_ptr<BoundNodes>* nodes) {
     MutexLock lock(mutex_);
@@ -29724,45 +29746,46 @@ class PlanState final : public RefCounted {
     if (nodes) *nodes = found->TakeNodes();
     return found;
   }
-  // Tells that an executor goes on with one that it has kept, which the plan may have dropped:
-  // Latest() from now on. Thread-safe.
+  // Makes Latest() return a specialization that an executor has kept; the plan may have dropped it.
+  // Thread-safe.
   void SetLatest(IntrusivePtr<Specialization> specialization) {
     MutexLock lock(mutex_);
     if (!specializations_.Find(specialization->inputs()))
       specializations_.Add(std::move(specialization));
   }
-  // One that the plan does not keep.
+  // Makes a specialization that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeOf(view(), std::move(inputs), options_.memory);
   }
-  // One of a graph that has the same inputs, for the shapes that it declares; its memory may be of
-  // any size, and is planned as well as the capacity needs.
+  // Makes a specialization of a graph with the same inputs, for their declared shapes. Its memory
+  // may be of any size and has no values of bounded size; the search for a better memory plan stops
+  // at the capacity.
   OPKIT_COLD IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const {
     MemoryPlanOptions memory = options_.memory;
     memory.enough_bytes = (std::max)(memory.enough_bytes, memory.capacity_bytes);
     memory.capacity_bytes = 0;
+    memory.most_bound_bytes = -1;
     return MakeOf(view, inputs_, memory);
   }
-  // Has the plan run another graph, which has the same inputs and outputs; before anything runs.
+  // Replaces the plan's graph by another with the same inputs and outputs. Call it before any run.
   void UseGraph(std::unique_ptr<ViewedGraph> graph, Recomputed recomputed) {
     graph_ = std::move(graph);
     recomputed_ = recomputed;
   }
-  // The specialization is one of the plan's graph.
+  // Keeps a specialization, which must be of the plan's graph.
   void Keep(IntrusivePtr<Specialization> specialization) {
     MutexLock lock(mutex_);
     specializations_.Add(std::move(specialization));
   }
-  // Before the specialization that it is for is made.
+  // Replaces the forced kernels. Call it before the specialization that they are for is made.
   void SetSelection(Selection selection) { options_.selection = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
-  // Whether steps run one after the other in their order.
+  // True if steps run one after the other, in their order.
   bool IsWalked() const {
     return options_.deterministic || options_.mode == ReplayMode::kWalk ||
            (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
   }
-  // Infers types_for_any(), and throws what is wrong with the graph whatever the shapes of its
-  // inputs are.
+  // Infers types_for_any(). Throws for a graph that is wrong whatever its input shapes are.
   OPKIT_COLD void CheckForAnyShapes() {
     types_for_any_.emplace(InferGraph(view()));
     for (const OperatorDef& def : graph().nodes()) {
@@ -29770,13 +29793,13 @@ class PlanState final : public RefCounted {
       if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
   }
-  // Drops the constants that Latest(), the specialization for the only shapes that there are, has
-  // converted and reads nowhere else. Not synchronised.
+  // Drops the constants of which Latest() reads only converted copies. Latest() must be the
+  // specialization for the plan's only input shapes. Not synchronised.
   OPKIT_COLD void ReleaseConstants() {
     const auto latest = GetLatest();
     const std::vector<std::string> names = latest->UnreadConstants();
     if (names.empty()) return;
-    explanation_ = g_explain_converted(*latest);  // which asks kernels, which may read constants
+    explanation_ = g_explain_converted(*latest);  // first, since kernels may read constants
     for (const std::string& name : names) {
       latest->ReleaseConstant(name);
       graph_->graph.ReleaseConstant(name);
@@ -29789,14 +29812,15 @@ class PlanState final : public RefCounted {
     explanation.recomputed_nodes = recomputed_.nodes;
     return explanation;
   }
-  // What is known of the values whatever the shapes of the inputs are; null where these are known.
+  // Returns what is known of the values for any shapes of the inputs; null if these shapes are
+  // known.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
-  // The specialization used last; null while the shapes of the inputs are not known.
+  // Returns the specialization used last; null if input shapes are open and nothing has run yet.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
     return specializations_.latest();
   }
-  // The same. Error (kFailedPrecondition) in place of null.
+  // Returns the same; throws kFailedPrecondition instead of returning null.
   IntrusivePtr<Specialization> GetLatest() const {
     auto latest = Latest();
     if (!latest)
@@ -29807,7 +29831,8 @@ class PlanState final : public RefCounted {
   }
 
  private:
-  // On the node's device, or, where it names none, on one of PlanOptions::devices.
+  // True if a kernel exists on the node's device or, if it names none, on one of
+  // PlanOptions::devices.
   OPKIT_COLD bool HasKernel(const OperatorDef& def) const {
     if (options_.devices.empty() || def.device() != Device{})
       return !KernelOrder(def, /*by_rank=*/true).empty();
@@ -29857,7 +29882,7 @@ class PlanState final : public RefCounted {
   std::vector<int> donated_;
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
-  std::optional<Explanation> explanation_;  // where constants were released
+  std::optional<Explanation> explanation_;  // set if constants were released
   std::unique_ptr<ThreadPool> own_pool_;
   mutable ConvertedConstants converted_constants_;
   mutable Mutex mutex_;
@@ -29870,56 +29895,57 @@ class PlanState final : public RefCounted {
 #endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
 // ---- opkit/graph/memory/recompute.hpp
-// Recompute: which values of a run are computed again before a late reader, instead of kept, so
-// that fewer bytes are live at once. Plain numbers: it knows no graph, and
-// plan/recomputed_graph.hpp makes them of a plan that needs more memory than it may have.
+// Recompute: chooses which values of a run are computed again before a late reader, instead of
+// kept, so that fewer bytes are live at once. Works on plain numbers, without a graph;
+// plan/recomputed_graph.hpp makes them from a plan that needs more memory than it may have.
 #ifndef OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 #define OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
 // Steps that run one after the other, and the values between them. A value that no step makes is
-// there when the run starts, and takes nothing.
+// there when the run starts, and takes no bytes.
 struct RecomputeProblem {
   struct Step {
     std::vector<int> inputs, outputs;  // values, each once
-    // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] where that dies here.
+    // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] if this step is its last reader.
     std::vector<std::pair<int, int>> in_place = {};
-    double cost = 1;  // of running it once more
+    double cost = 1;  // of running the step once more
     int64_t scratch_bytes = 0;
-    bool repeatable = true;  // it may run again, and later than here
+    bool repeatable = true;  // may run again, and later than at its place here
   };
   std::vector<Step> steps;
-  std::vector<int64_t> bytes;  // of each value; 0 for what lies elsewhere
+  std::vector<int64_t> bytes;  // of each value; 0 for a value that lies elsewhere
   std::vector<uint8_t> kept;   // of each value: read after the run
 };
 
+// The order of steps that Recompute returns; a step of the problem may run several times.
 struct RecomputedRun {
   struct Step {
     int step = 0;             // of the problem
-    std::vector<int> makers;  // of each input: the place in `steps` of what makes it; -1: none does
-    bool again = false;       // it has run before
-    bool moved = false;       // it stands at another place than it was given
+    std::vector<int> makers;  // by input: the place in `steps` of its maker; -1: none
+    bool again = false;       // the same step has run before
+    bool moved = false;       // stands at another place than in the problem
   };
   std::vector<Step> steps;
   int64_t peak_bytes = 0;   // the most that are live at once
-  int64_t given_bytes = 0;  // the same of the problem
+  int64_t given_bytes = 0;  // the same for the steps as given
   int64_t least_bytes = 0;  // the most that one step touches: no run needs less
   double added_cost = 0;    // of the steps that run again
   double given_cost = 0;    // of all steps, once each
 };
 
-// A run of the problem's steps in which at most `bytes` are live at once or, where none is found,
-// as few as were. Greedy rematerialization: while more are live, that step is run again, or later,
-// which takes most of the excess away, summed over all places of the run, for its cost; before it,
-// the steps whose values it reads and that are gone by then. At the end steps are dropped that need
-// not run again after all. XLA's HloRematerialization and Kusumoto et al. (2019) choose by such a
-// ratio; that segments of a chain are run again as a whole where their first reader comes is of
-// Chen et al. (2016, "Training Deep Nets with Sublinear Memory Cost").
+// Returns a run of the problem's steps in which at most `bytes` are live at once; if it finds none,
+// a run with as few bytes as it finds. Greedy rematerialization: while more bytes are live, one
+// step is run again, or later. The chosen step removes the most excess, summed over all places of
+// the run, for its cost. If values that it reads are gone by then, their steps run again before it.
+// At the end, steps that need not run again after all are dropped. XLA's HloRematerialization and
+// Kusumoto et al. (2019) choose by such a ratio. Chen et al. (2016, "Training Deep Nets with
+// Sublinear Memory Cost") run segments of a chain again as a whole where their first reader comes.
 //
-// Takes time by the square of the steps. Errors (kInvalidArgument) name the step or the value: a
-// value out of range, made twice or made after it is read; an in-place pair out of range; negative
-// bytes or costs.
+// Time is quadratic in the steps. Throws kInvalidArgument, with the step or the value, for a value
+// that is out of range, made twice or made after it is read; an in-place pair out of range;
+// negative bytes or costs.
 RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 
 }  // namespace opkit
@@ -29927,8 +29953,8 @@ RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 #endif  // OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 
 // ---- opkit/graph/plan/recomputed_graph.hpp
-// FitByRecomputation: a plan whose memory fits its capacity since values are computed again
-// (MemoryPlanOptions::recompute). Compile calls it after the passes, in place of specializing the
+// FitByRecomputation: fits a plan's memory into its capacity by computing values again
+// (MemoryPlanOptions::recompute). Compile calls it after the passes, instead of specializing the
 // graph as it is.
 #ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
@@ -29938,23 +29964,23 @@ namespace detail {
 
 class PlanState;
 
-// The steps of a specialization as Recompute takes them. A step is the nodes that one kernel
-// computes; converters are left out, since they follow the nodes that they stand between.
+// The steps of a specialization in the form that Recompute takes. A step is the nodes that one
+// kernel computes. Converters are left out: they are inserted again for the new graph.
 class RecomputedGraph {
  public:
   struct Rewritten {
     Graph graph;
-    // The names in a selection of each node that runs again: of its original, and of itself.
+    // For each node that runs again, two names in a selection: its original's and its own.
     std::vector<std::pair<std::string, std::string>> again;
   };
 
-  // The problem's bytes are those of the values in the memory of this device.
+  // The problem counts only the bytes of values in the memory of this device.
   RecomputedGraph(const Specialization& found, Device memory);
 
   const RecomputeProblem& problem() const { return problem_; }
-  // The plan's graph with its nodes in the order of the run. Unless nodes are walked in that order,
-  // one that is moved waits for the one that stands before it, so that no thread makes its value
-  // early.
+  // Returns the plan's graph with its nodes in the order of the run. Unless `walked` (nodes run in
+  // that order anyway), a moved node waits for the last unmoved node before it, so that no thread
+  // makes its value early.
   Rewritten Rewrite(const RecomputedRun& run, bool walked) const;
 
  private:
@@ -29969,8 +29995,8 @@ class RecomputedGraph {
   RecomputeProblem problem_;             // its values are those of the plan's graph
 };
 
-// Specializes the plan for the shapes of its graph, with nodes computed again where it does not fit
-// otherwise. Errors: as PlanState::Specialize.
+// Specializes the plan for the shapes of its graph; computes nodes again if the plan does not fit
+// otherwise. Throws the errors of PlanState::Specialize.
 void FitByRecomputation(PlanState& state);
 
 }  // namespace detail
@@ -30629,8 +30655,8 @@ class Replay {
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
 // ---- opkit/graph/memory/flat_lists.hpp
-// FlatLists: many short lists of numbers in one array: conflicts of buffers, predecessors of steps,
-// buffers live in a section.
+// FlatLists: many short lists of numbers in one array, such as the conflicts of buffers, the
+// predecessors of steps, or the buffers live in each section.
 #ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 #define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
@@ -30665,9 +30691,9 @@ struct FlatLists {
 #endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
 // ---- opkit/graph/plan/shared_arenas.hpp
-// SharedArenas: the memory between nodes of one executor, for all of its input shapes: on each
-// device one arena, as large as the largest that was asked for. Runs of an executor follow each
-// other, so that the bound plans of its shapes never need it at once.
+// SharedArenas: the arenas of one executor, one on each device, as large as the largest request.
+// The executor's bound plans share them for all input shapes: its runs follow each other, so that
+// no two of these plans need them at once.
 #ifndef OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 #define OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
@@ -30676,19 +30702,20 @@ namespace detail {
 
 class SharedArenas {
  public:
-  // Whether Take would have to make a new one in place of one that is there.
+  // True if Take would have to replace an arena by a larger one.
   bool MustGrow(Device device, int64_t bytes) const {
     for (const Arena& arena : arenas_)
       if (arena.device == device) return !arena.storage || arena.storage->nbytes() < bytes;
     return false;
   }
-  // The arena of the device, with at least that many bytes; none for 0. Errors: as AllocateStorage.
+  // Returns the arena of the device, with at least that many bytes; none for 0. Throws the errors
+  // of AllocateStorage.
   Storage Take(Device device, int64_t bytes) {
     if (bytes == 0) return {};
     for (Arena& arena : arenas_) {
       if (arena.device != device) continue;
       if (MustGrow(device, bytes)) {
-        arena.storage = {};  // freed before the larger one is made, where nobody else has it
+        arena.storage = {};  // frees it before the larger one is made, unless others hold it
         arena.storage = AllocateStorage(device, bytes);
       }
       return arena.storage;
@@ -30696,7 +30723,7 @@ class SharedArenas {
     arenas_.push_back({device, AllocateStorage(device, bytes)});
     return arenas_.back().storage;
   }
-  // Gives the arenas up: a device may still write to them. The next Take makes new ones.
+  // Gives up the arenas, because a device may still write to them. The next Take makes new ones.
   void Abandon() { arenas_.clear(); }
 
  private:
@@ -30732,7 +30759,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
     ReportMode();
   }
-  // Of a body in `root`, which the operator that carries it runs.
+  // Makes the plan of a body inside `root`. The operator of the body's node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
       : root_(root),
         view_(specialization->view()),
@@ -30742,8 +30769,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     MakeBodies();
   }
 
-  // Puts every planned value and scratch into the executor's arenas, before runs of this plan.
-  // Errors: as AllocateStorage; the plan then has no arenas.
+  // Puts all planned values and scratch into the executor's arenas. Call it before a run. Throws
+  // the errors of AllocateStorage; the plan then has no arenas.
   void UseArenas(SharedArenas& arenas) {
     shared_arenas_ = &arenas;
     const std::vector<ArenaPlan>& planned = specialization_->memory().arenas();
@@ -30758,7 +30785,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
     return false;
   }
-  // Lets go of the arenas until the next UseArenas.
+  // Releases the arenas until the next UseArenas.
   void ReleaseArenas() {
     if (arenas_.empty()) return;
     for (Place& place : places_)
@@ -30772,24 +30799,24 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
   }
 
-  // Puts the values that lie in a donated input, of that number in the plan's graph, into its
-  // tensor; an uninitialized one lets go of the last.
+  // Points the values that are planned in a donated input to the memory of `tensor`. `plan_input`
+  // is the input's number in the plan's view. An uninitialized tensor releases the previous one.
   void SetDonated(int plan_input, const Tensor& tensor) {
     for (const ArenaPlan& arena : specialization_->memory().arenas())
       for (const ArenaPlan::Donated& donated : arena.donated)
         if (donated.input == specialization_->ValueOf(plan_input))
           PutIntoDonated(arena, donated, tensor);
   }
-  // The output lies where the caller wants it, and not in a donated input.
+  // Takes the output out of the donated input's memory, because the caller wants it elsewhere.
   void SetOutside(int plan_output) {
     LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
   }
   const Specialization& specialization() const { return *specialization_; }
   const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
-  // Of a value, by its number in the plan's view.
+  // Returns the blob of a value, by its number in the plan's view.
   Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }
-  // The operator that computes a node of the plan's graph.
+  // Returns the operator that computes a node of the plan's graph.
   OperatorBase& op(int plan_node) const { return nodes_->op(specialization_->NodeOf(plan_node)); }
 
   void Run(Timeout timeout) {
@@ -30804,10 +30831,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       throw;
     }
   }
-  // Runs a body, on this thread, within a run of the graph around it.
+  // Runs a body on this thread, during a run of the enclosing graph.
   void RunBody() override {
     const int steps = static_cast<int>(steps_.size());
     first_id_ = root_->first_id_ + ids_before_;
+    DropSharedValues();
     const StepRunner run(*this);
     for (int i = 0; i < steps; ++i) {
       if (root_->replay_->stopped()) [[unlikely]]
@@ -30815,29 +30843,29 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       run(i);
     }
   }
-  // `done` is called once, by the thread that ends the run: a run that failed must be cleaned then,
-  // and the steps of one that succeeded be completed.
+  // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
+  // failure and CompletePassed after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
     replay_->RunAsync(std::move(done));
   }
-  // After a run that succeeded: completes the steps whose end nobody was told, as it follows from
-  // the others'.
+  // Completes the steps with Step::passed after a successful run. No event reports their ends,
+  // which follow from the ends of other steps.
   void CompletePassed() {
     if (passed_.empty()) return;
     for (int i : passed_) steps_[Index(i)].op->event().state()->Passed();
     MutexLock lock(in_flight_mutex_);
     for (int i : passed_) in_flight_[Index(i)].reset();
   }
-  // Cancels the run, from any thread: steps that have not begun are skipped, asynchronous ones in
-  // flight fail.
+  // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
+  // steps in flight fail.
   void Cancel() {
     const int run = runs_;
     replay_->Cancel();
     if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
   }
-  // To be called after a run that failed. A device may still write to the memory of steps that were
-  // given up: they keep that memory, and the next run gets new arenas.
+  // Cleans up after a failed run. A device may still write to the memory of abandoned steps: these
+  // keep the old arenas, and the next run gets new ones.
   void Clean() {
     if (!specialization_->may_pend()) return;
     CancelPending();
@@ -30857,8 +30885,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::string ExplainMode() const { return replay_->ExplainMode(); }
 
  private:
-  // Runs steps on one thread, each under an invocation of its own: the ids of a run follow each
-  // other, so that nothing is drawn or kept for a step.
+  // Runs steps on one thread, each under its own invocation. The ids of a run are consecutive, so
+  // that a step neither draws nor stores an id.
   class StepRunner {
    public:
     explicit StepRunner(BoundPlan& plan)
@@ -30891,40 +30919,52 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     const Invocation outer_;
     Invocation& current_;
   };
+  // The interface through which Replay runs the steps.
   struct Body {
     BoundPlan* self;
     StepRunner OnThread() const { return StepRunner(*self); }
     bool Poll() const { return self->PollPending(); }
   };
-  // Where an operator must leave a value: in the memory planned for it, or anywhere but in an arena
-  // when `storage` is null.
+  // The place where an operator must leave a value: its planned memory or, if `storage` is null,
+  // any memory outside the arenas.
   struct Place {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
-    int inferred;  // place in inferred_; -1 where nothing is known, or the operator infers itself
+    int inferred;  // index in inferred_; -1 if nothing is known, or the operator infers itself
     int value;
-    bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
+    bool apart;  // must share no input's memory: a node rewrites the value, or an input of its node
     LayoutId layout;
   };
+  // A node in the order of the run. The ranges are those of its items in places_ and waits_.
   struct Step {
     OperatorBase* op;
-    const OperatorBase* ahead;  // that runs some steps later, to be fetched; null: none
+    const OperatorBase* ahead;  // an operator some steps later, to prefetch; null: none
     int first_place, end_place;
     int first_wait, end_wait;
     int stream;
     InvocationKind kind;
     bool direct, asynchronous;
-    bool passed = false;  // its end follows from those of steps that wait for it on the device
+    bool passed = false;  // no event reports its end: later device steps wait for it
   };
 
   void Begin() {
     ++runs_;
+    DropSharedValues();
     cancelled_ = false;
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
   }
-  // The mode of the replay changes with the times of its runs.
+  // Drops what the last run left in values without planned memory if something else holds it: as a
+  // view of an input or of another value, which an operator of this run would write through. Views
+  // stand behind what they view, so that the values with memory of their own keep it.
+  void DropSharedValues() {
+    for (auto blob = unplanned_.rbegin(); blob != unplanned_.rend(); ++blob)
+      if ((*blob)->IsType<Tensor>())
+        if (Tensor& last = *(*blob)->GetMutable<Tensor>(); last.storage().use_count() > 1)
+          last = Tensor(last.device());
+  }
+  // Records the mode of the replay, which changes with the measured times of its runs.
   OPKIT_COLD void ReportMode() {
     decisions_ = replay_->decisions();
     specialization_->SetMode(replay_->ExplainMode());
@@ -30937,7 +30977,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     CheckPlaces(step);
     return NodeState::kDone;
   }
-  // Asynchronous work may never finish: it must not hold up a run that has failed.
+  // Fails the run and cancels its asynchronous steps, which might never finish otherwise.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
     replay_->Fail(std::move(failure));
     CancelPending();
@@ -30962,7 +31002,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       return NodeState::kDone;
     }
     event.SetCallback([this, i] { OnStepCompleted(i); });
-    if (cancelled_) CancelPending();  // Cancel may have looked before this was in flight
+    if (cancelled_) CancelPending();  // Cancel may have missed this step, which was not in flight
     return NodeState::kPending;
   }
   void OnStepCompleted(int i) {
@@ -30971,8 +31011,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (failure) FailPending(failure);
     replay_->Complete(i, failure);
   }
-  // By the thread that waits for the run: asks the steps that pend whether they are done. False
-  // when the time for that is over.
+  // Polls the events of the steps in flight; the thread that waits for the run calls it. Returns
+  // false if there is nothing to poll, or kPolledNs after the first poll of the run.
   bool PollPending() {
     const int64_t now = MonotonicNs();
     if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
@@ -30987,8 +31027,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
     return !told_.empty();
   }
-  // Cancel may come at any time, and an operator's own handle is not to be read while the operator
-  // is issued again: a step in flight has a second handle.
+  // Stores a second handle of a step's event, for Cancel, which may come at any time. The
+  // operator's own handle must not be read while the operator is issued again.
   void SetInFlight(int i, std::optional<Event> event) {
     MutexLock lock(in_flight_mutex_);
     in_flight_[Index(i)] = std::move(event);
@@ -31004,7 +31044,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     for (Event& event : events) event.Cancel();
   }
 
-  // Fast path: every output is already in its planned place.
+  // Checks the outputs of a step. Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
     for (const Place* place = places_.data() + step.first_place; place != end; ++place) {
@@ -31036,9 +31076,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
     return found != only_arena_ && !several_arenas_ && !place.apart;
   }
-  // Mends an output that the operator left elsewhere: as a view of an input, or because it could
-  // not write where it should. Where there is room for it, the value goes to its place, so that it
-  // outlives the input and the next run writes to no memory but ours.
+  // Moves an output that the operator left elsewhere: a view of an input, or a value that it could
+  // not write to its place. If the value fits there, it goes to its place: it then outlives the
+  // input, and the next run writes only to the plan's memory.
   OPKIT_COLD void MoveOut(const Step& step, const Place& place) {
     Blob& blob = *place.blob;
     if (!blob.IsType<Tensor>()) return;
@@ -31074,12 +31114,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
     tensor = std::move(moved);
   }
-  // Where MoveOut has put the value in the last run; its step alone asks for it.
+  // Returns the tensor to which MoveOut moved the value in the last run. Only the value's own step
+  // calls it.
   Tensor& LastMoved(const Place& place) {
     MutexLock lock(moved_mutex_);
     return moved_[place.value];
   }
-  // The bytes that are planned for the value, in the plan of the graph around where this is a body.
+  // Returns the bytes that are planned for the value; 0 if it has no place. The root plans those of
+  // a body.
   int64_t RoomOf(const Place& place) const {
     const size_t value = specialization_->memory().NumberOf(place.value);
     for (const ArenaPlan& arena : root_->specialization_->memory().arenas())
@@ -31097,7 +31139,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
     return false;
   }
-  // The arena, or the donated input's memory, that the storage is; null when it is none.
+  // Returns the arena, or the donated input's memory, that has this block; null if there is none.
   Storage ArenaOf(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
       if (arena.get() == storage) return arena;
@@ -31119,14 +31161,18 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       step.asynchronous = specialization_->IsAsynchronous(node);
       step.direct = step.op->RunsDirectly();
       step.kind = step.op->invocation_kind();
-      // A node with bodies hands on what those make, whatever was inferred.
+      // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
       const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
       step.first_place = static_cast<int>(places_.size());
-      for (int value : view_.outputs(node))
-        if (value >= 0)
-          places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value),
-                             value, reads_rewritten || specialization_->IsRewritten(value),
-                             specialization_->types()[value].layout.id});
+      for (int value : view_.outputs(node)) {
+        if (value < 0) continue;
+        places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value),
+                           value, reads_rewritten || specialization_->IsRewritten(value),
+                           specialization_->types()[value].layout.id});
+        if (view_.producer(value) == node && !view_.IsOutput(value) &&
+            !specialization_->memory().IsPlanned(value))
+          unplanned_.push_back(places_.back().blob);
+      }
       step.end_place = static_cast<int>(places_.size());
     }
     MakeWaits();
@@ -31134,15 +31180,15 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     in_flight_.resize(steps_.size());
     for (size_t i = 0; i < steps_.size(); ++i) {
       Step& step = steps_[i];
-      // Work on the host tells of its end itself, and of its failure as soon as that is there.
+      // Host work completes its own event, also when it fails; it needs no polling.
       if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
       step.passed = FollowsFromOthers(static_cast<int>(i));
       if (step.passed) step.op->SetEventSeldomAsked();
       (step.passed ? passed_ : told_).push_back(static_cast<int>(i));
     }
   }
-  // Whether the step's end follows from the end of the run's others: a step waits for it on its
-  // device, and none does on the host.
+  // True if the end of the step follows from the ends of other steps: a step waits for it on its
+  // device, and no step waits for it on the host.
   bool FollowsFromOthers(int i) const {
     bool waited_for = false;
     for (int entry : EntriesOf(specialization_->schedule(), i)) {
@@ -31167,8 +31213,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       carrier.UseRunners(std::move(runners));
     }
   }
-  // The operators of a large graph lie scattered; the order of the steps, bodies included, is
-  // known.
+  // Chooses the operators to prefetch: those of a large graph lie scattered in memory, but the
+  // order of the steps, bodies included, is known.
   void LookAhead() {
     constexpr size_t kAhead = 6;
     std::vector<Step*> order;
@@ -31176,7 +31222,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     for (size_t i = 0; i < order.size(); ++i)
       order[i]->ahead = i + kAhead < order.size() ? order[i + kAhead]->op : nullptr;
   }
-  // The steps of a run, bodies included, have invocations that follow each other.
+  // Gives the steps of a run, bodies included, consecutive numbers from `next` on. Returns the next
+  // free number.
   uint64_t NumberIds(uint64_t next) {
     ids_before_ = next;
     next += steps_.size();
@@ -31199,7 +31246,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     inferred_.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
     return static_cast<int>(inferred_.size()) - 1;
   }
-  // Lists the early edges by their targets, which wait for the event on the device.
+  // Collects the operators that each asynchronous step waits for on the device: the sources of the
+  // early edges to it.
   void MakeWaits() {
     const Schedule& schedule = specialization_->schedule();
     const FlatLists early(steps_.size(), [&](auto add) {
@@ -31238,7 +31286,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       if (specialization_->memory().NumberOf(place.value) == value) place.storage = nullptr;
     for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
   }
-  // Makes the value of a place a tensor there.
+  // Makes the value's blob a tensor in `storage`, at the place's offset.
   void SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
     const TensorInfo& info = specialization_->types()[place.value];
     *place.blob->GetMutable<Tensor>() =
@@ -31279,7 +31327,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
       place.storage = storage.get();
       place.offset = offset;
-      if (specialization_->OuterOf(place.value) >= 0) continue;  // the plan around has put it there
+      if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan
       SetTensor(place, storage, arena.values[value].bytes);
     }
     for (size_t step = 0; step < steps_.size(); ++step) {
@@ -31291,35 +31339,36 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
   }
 
-  // What a run of a body reads comes first, in one cache line.
+  // Members that a run of a body reads come first, in one cache line.
   std::vector<Step> steps_;
-  BoundPlan* const root_;    // itself but for a body
-  uint64_t first_id_ = 0;    // the invocation of the first step of this run
-  uint64_t ids_before_ = 0;  // of the run, before those of these steps
+  BoundPlan* const root_;    // the plan of the outermost graph; `this` unless this is a body
+  uint64_t first_id_ = 0;    // invocation id of the first step in this run
+  uint64_t ids_before_ = 0;  // steps of the whole run that are numbered before these
   const GraphView& view_;
   IntrusivePtr<Specialization> specialization_;
-  std::unique_ptr<BoundNodes> own_nodes_;  // null for a body, whose nodes the root's hold
+  std::unique_ptr<BoundNodes> own_nodes_;  // null for a body: the root owns its nodes
   BoundNodes* const nodes_;
   std::vector<IntrusivePtr<BoundPlan>> bodies_;
   std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
   std::vector<Place> places_;                     // the outputs of each step, step by step
   std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   SharedArenas* shared_arenas_ = nullptr;
-  std::vector<Storage> arenas_;  // of shared_arenas_; none between ReleaseArenas and UseArenas
-  std::vector<std::pair<int, Storage>> donated_;  // inputs in whose memory values lie
+  std::vector<Storage> arenas_;  // from shared_arenas_; empty between ReleaseArenas and UseArenas
+  std::vector<std::pair<int, Storage>> donated_;  // donated inputs, by value, and their memory
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
   int decisions_ = 0;
   uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
+  std::vector<Blob*> unplanned_;  // of values that runs neither plan memory for nor return
   Mutex moved_mutex_;
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
-  std::vector<int> passed_, told_;  // of the steps on devices, those with and without Step::passed
-  int64_t polled_until_ns_ = -1;    // negative: this run was not polled yet
-  std::optional<Replay<Body>> replay_;  // none for a body, which its operator runs
+  std::vector<int> passed_, told_;               // steps on devices, with and without Step::passed
+  int64_t polled_until_ns_ = -1;                 // negative: this run was not polled yet
+  std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
 };
 
 }  // namespace detail
@@ -31341,7 +31390,7 @@ class TensorBindings {
   struct Input {
     int value;
     Tensor tensor;
-    Tensor dense;    // a copy of `tensor`, where that has strides
+    Tensor dense;    // a copy of `tensor`, if that has strides
     bool rewritten;  // a node of the graph rewrites it
     bool donated;    // runs may write to it
   };
@@ -31370,7 +31419,7 @@ class TensorBindings {
   const std::string& name(const Input& input) const { return view_.name(input.value); }
   const std::string& name(const Output& output) const { return view_.name(output.value); }
 
-  // The input of that name; null where the graph has none.
+  // Returns the input of that name; null if the graph has none.
   Input* FindInput(std::string_view name) { return Find(inputs_, name); }
   Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
@@ -31402,7 +31451,7 @@ class TensorBindings {
             input.rewritten ? "the graph writes to it" : "it is not on the host");
     if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
   }
-  // Throws for a tensor that this output cannot be written to, whatever its type will be.
+  // Throws for a tensor that this output cannot be written to, whatever type the output has.
   void Check(const Output& output, const Tensor& tensor) const {
     if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
       Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name(output),
@@ -31422,7 +31471,7 @@ class TensorBindings {
             ", but the tensor bound to it is ", tensor);
   }
 
-  // The types that the next run is for. Throws for an input that nothing was given for.
+  // Returns the input types of the next run. Throws kInvalidArgument for an input without a tensor.
   std::vector<TensorInfo> InputTypes() const {
     std::vector<TensorInfo> infos;
     for (const Input& input : inputs_) {
@@ -31434,7 +31483,7 @@ class TensorBindings {
     }
     return infos;
   }
-  // Throws for memory that would be written while it is read or written elsewhere.
+  // Throws kInvalidArgument if the graph writes to memory that another tensor here shares.
   void CheckOverlaps() const {
     const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
                            int second) {
@@ -31465,14 +31514,14 @@ class TensorBindings {
       if (view_.name(item.value) == name) return &item;
     return nullptr;
   }
-  // Throws for memory that runs write to and the graph holds.
+  // Throws kInvalidArgument for memory that the graph holds and that runs would overwrite.
   void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const {
     if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
       Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
             holder, " of the graph, which runs would overwrite; give it memory of its own");
   }
-  // Names the constant or the attribute, in subgraphs too, that shares memory with the tensor;
-  // empty where none does.
+  // Returns the constant or attribute, in subgraphs too, that shares memory with the tensor; empty
+  // if there is none.
   OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
     for (const GraphConstant& constant : graph.constants())
       if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
@@ -32059,7 +32108,7 @@ OPKIT_INLINE LayoutId ChannelsLast() {
 #endif  // OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
 
 // ---- opkit/graph/plan/impl/converted_graph.ipp
-// The insertion of converters.
+// Definitions of ConvertedGraph: inserts converters and copies.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 
@@ -32086,6 +32135,7 @@ OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout
   return items_.back().tensor;
 }
 
+// Adds the converters and makes nodes read their outputs.
 struct ConvertedGraph::Builder {
   Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
           ConvertedConstants& converted_constants, const Device* device_of_outputs)
@@ -32100,12 +32150,12 @@ struct ConvertedGraph::Builder {
     for (const GraphConstant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
     std::vector<OperatorDef> nodes = plan.nodes();
-    // What the graph returns keeps its name for the place where it is returned.
+    // An output that must be converted gives its name to the converted value.
     for (const int value : view.outputs())
       if (!OutputPlace(value).Is(types[value].layout, types[value].device)) Rename(value, nodes);
     for (int node = 0; node < view.num_nodes(); ++node) {
       const auto inputs = view.inputs(node);
-      // By value: adding a converter moves the choices.
+      // A copy, because adding a converter reallocates `choices`.
       const NodeChoice choice = choices[Index(node)];
       if (choice.device != nodes[Index(node)].device()) nodes[Index(node)].Device(choice.device);
       const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
@@ -32125,7 +32175,7 @@ struct ConvertedGraph::Builder {
     const TensorInfo& made = types[value];
     return {Layout(), IsElsewhere(made, outputs_on) ? *outputs_on : made.device};
   }
-  // The node that makes it, and those that rewrite it, write it under another name.
+  // Gives the value a new name in the node that makes it and in those that rewrite it.
   void Rename(int value, std::vector<OperatorDef>& nodes) {
     made_as[value] =
         FreshName(value, NameOf(OutputPlace(value), {types[value].layout, types[value].device}));
@@ -32139,7 +32189,8 @@ struct ConvertedGraph::Builder {
     names.Add(name);
     return name;
   }
-  // The places that a value comes through on its way: layouts are converted on the host.
+  // Returns the places that a value passes through to the target. Between devices it is copied in
+  // the standard layout.
   std::vector<ValuePlace> RouteOf(const TensorInfo& info, const ValuePlace& target) const {
     std::vector<ValuePlace> route;
     const auto convert = [&](const Layout& from, const Layout& to, Device device) {
@@ -32155,7 +32206,7 @@ struct ConvertedGraph::Builder {
     }
     return route;
   }
-  // The name of the value in a place; adds what brings it there.
+  // Returns the name of the value in a place; adds the converters that bring it there.
   std::string NameIn(int value, const ValuePlace& target) {
     const TensorInfo& info = types[value];
     const auto renamed = made_as.find(value);
@@ -32189,7 +32240,7 @@ struct ConvertedGraph::Builder {
     }
     return name;
   }
-  // What is new about a place: its layout, or its device.
+  // Returns the name of the new layout, or of the new device if the layout is the same.
   static std::string NameOf(const ValuePlace& from, const ValuePlace& to) {
     return from.layout == to.layout ? ToString(to.device) : LayoutName(to.layout.id);
   }
@@ -32216,6 +32267,7 @@ struct ConvertedGraph::Builder {
     choice.config.output_layouts = {to_place.layout};
   }
 
+  // A converted value or constant.
   struct Placed {
     std::string name;
     int value;
@@ -32227,10 +32279,10 @@ struct ConvertedGraph::Builder {
   ConvertedConstants& constants;
   const Device* const outputs_on;
   Graph graph;
-  NameIndex names;                     // those that were made here
-  std::map<int, std::string> made_as;  // by value
+  NameIndex names;                     // names that FreshName has made
+  std::map<int, std::string> made_as;  // by value: its name after Rename
   std::vector<OperatorDef> converters;
-  std::vector<Placed> placed;  // the values that were made here
+  std::vector<Placed> placed;  // all converted values, to be found again
 };
 
 OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(const GraphView& view,
@@ -32312,13 +32364,13 @@ OPKIT_OPERATOR_SCHEMA(ConvertLayout)
     .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
 
-// The device that a node of CopyToDevice copies to.
+// Returns the device that a CopyToDevice node copies to.
 inline Device TargetOf(const OperatorDef& def) {
   return {static_cast<DeviceType>(def.args().Get<int32_t>("device_type")),
           def.args().Get<int32_t>("device_index")};
 }
 
-// Waits for the copy: what runs on either device waits for its end as for any operator's.
+// Blocks until the copy is done, so that readers on either device need no special event.
 class CopyToDeviceOp final : public Operator<CPUContext> {
  public:
   CopyToDeviceOp(const OperatorDef& def, Workspace* ws)
@@ -32327,7 +32379,8 @@ class CopyToDeviceOp final : public Operator<CPUContext> {
   }
   bool RunOnDevice() override {
     Tensor from = InputBlob(0).Get<Tensor>();
-    // A view that an operator of the host has made, which no other device copies.
+    // The input may be a strided view that a host operator has made; copies to a device need it
+    // dense.
     if (!from.is_dense() && IsHostAccessible(from.device().type)) from = from.Contiguous();
     const Tensor* to = Output(0, from.shape(), from.dtype(), target_);
     CopyElements(from, *to, nullptr);
@@ -32378,14 +32431,17 @@ OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 
 // ---- opkit/graph/plan/impl/fused_graph.ipp
-// How nodes are fused, from the first of a chain on.
+// Definitions of FusedGraph: finds chains of nodes that one kernel computes, from their first node
+// on.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Finds the chains and writes the fused graph.
 struct FusedGraph::Builder {
+  // Nodes that one kernel computes; `def` stands for all of them.
   struct Chain {
     OperatorDef def;
     NodeChoice choice;
@@ -32408,7 +32464,7 @@ struct FusedGraph::Builder {
     }
   }
 
-  // Whether the node's values tie it to nothing else than what a chain knows of.
+  // True if the node has exactly one output and no node rewrites its inputs or output.
   bool IsFree(int node) const {
     const OperatorDef& def = view.graph().node(node);
     for (const auto values : {view.inputs(node), view.outputs(node)})
@@ -32416,8 +32472,8 @@ struct FusedGraph::Builder {
         if (value >= 0 && view.IsRewritten(value)) return false;
     return def.outputs().size() == 1 && !def.outputs()[0].empty();
   }
-  // The node that alone reads what the chain makes, and may be taken in; -1 where there is none.
-  // The first of a chain may wait for others by name, and the last may be waited for.
+  // Returns the only reader of the chain's result if it may be fused; else -1. The first node of a
+  // chain may wait for others by name, and other nodes may wait by name for the last.
   int NextOf(const Chain& chain) const {
     const int last = chain.parts.back();
     if (!IsFree(last) || IsWaitedFor(view.graph().node(last), control)) return -1;
@@ -32477,7 +32533,7 @@ struct FusedGraph::Builder {
       if (kernel->backend == like.backend) return kernel;
     return nullptr;
   }
-  // Chains stand where their last parts stood.
+  // Each chain stands where its last part stood.
   Graph MakeGraph() {
     StableSort(chains,
                [](const Chain& a, const Chain& b) { return a.parts.back() < b.parts.back(); });
@@ -32491,7 +32547,7 @@ struct FusedGraph::Builder {
   const std::vector<NodeChoice>& choices;
   const Selection* forced;
   const NameIndex control;
-  std::vector<char> is_part;  // by node: of a chain that began before
+  std::vector<char> is_part;  // by node: 1 if fused into an earlier node
   std::vector<Chain> chains;
   bool fused = false;
 };
@@ -35038,14 +35094,15 @@ OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t ed
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
 // ---- opkit/graph/memory/impl/node_order.ipp
-// List scheduling by the bytes that a node adds to what is live.
+// Definitions of PeakBytes and OrderForFootprint: list scheduling by the live bytes that a node
+// adds.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The bytes that are live while nodes run one after the other.
+// Counts the bytes that are live while nodes run one after the other.
 class LiveBytes {
  public:
   LiveBytes(const GraphView& view, FunctionRef<int64_t(int value)> bytes)
@@ -35054,7 +35111,7 @@ class LiveBytes {
       uses_.push_back(static_cast<int>(view.consumers(value).size()) +
                       (view.IsOutput(value) ? 1 : 0));
   }
-  // What running the node would add, once it has ended.
+  // Returns by how much the live bytes grow once the node has run.
   int64_t Growth(int node) const {
     int64_t growth = Made(node);
     ForEachInput(node, [&](int value) {
@@ -35080,7 +35137,7 @@ class LiveBytes {
       if (value >= 0 && view_.producer(value) == node) made += bytes_(value);
     return made;
   }
-  // Each value once.
+  // Calls f for each distinct input of the node.
   template <class F>
   void ForEachInput(int node, F f) const {
     const auto inputs = view_.inputs(node);
@@ -35092,7 +35149,7 @@ class LiveBytes {
 
   const GraphView& view_;
   const FunctionRef<int64_t(int value)> bytes_;
-  std::vector<int> uses_;  // by value, that are still to come
+  std::vector<int> uses_;  // by value: uses that are still to come
   int64_t live_ = 0, peak_ = 0;
 };
 
@@ -35138,7 +35195,7 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
 // ---- opkit/graph/plan/impl/kernel_selector.ipp
-// How candidates are rated and one is chosen.
+// Definitions of KernelSelector: rates the candidates of a node and chooses one.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
@@ -35154,7 +35211,7 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
 OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
   std::vector<std::string> out;
   NameIndex names;
-  std::vector<int> writers;  // by number of a name
+  std::vector<int> writers;  // by number of the name in `names`
   for (const OperatorDef& def : graph.nodes()) {
     out.push_back(SelectionName(def));
     const size_t number = Index(names.Add(out.back()));
@@ -35227,7 +35284,8 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
   if (options_.forced) FindForced();
 }
 
-// A forced choice that no node would take is not passed over in silence.
+// Finds the forced kernel of each node. Throws kNotFound for a forced choice whose node does not
+// exist, and kInvalidArgument for one that contradicts the graph or another choice.
 OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
   names_ = SelectionNames(view_.graph());
@@ -35367,7 +35425,7 @@ OPKIT_INLINE int64_t KernelSelector::MemoryOf(int node, const KernelConfig& conf
   return sum;
 }
 
-// Whether the second candidate is taken instead of the first, which comes before it in the order of
+// True if the second candidate is better than the first, which comes before it in the order of
 // preference.
 inline bool IsBetter(const NodeRating::Rated& first, const NodeRating::Rated& second) {
   if (first.bytes != second.bytes && first.bytes >= 0 && second.bytes >= 0)
@@ -35480,7 +35538,8 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o] < 0) continue;
     types_[outputs[o]].device = devices.output(o);
-    // Chosen again, an equal layout keeps the descriptor that the value's readers have by now.
+    // If chosen again, an equal layout keeps its descriptor, which the value's readers already
+    // have.
     if (Layout made = choice.config.output_layout(o); types_[outputs[o]].layout != made)
       types_[outputs[o]].layout = std::move(made);
   }
@@ -35523,7 +35582,7 @@ class BitMatrix {
   BitMatrix() = default;
   BitMatrix(size_t rows, size_t columns) : words_((columns + 63) / 64), bits_(rows * words_) {}
 
-  size_t words() const { return words_; }  // of a row
+  size_t words() const { return words_; }  // words per row
   uint64_t* row(size_t i) { return bits_.data() + i * words_; }
   const uint64_t* row(size_t i) const { return bits_.data() + i * words_; }
   const std::vector<uint64_t>& bits() const { return bits_; }
@@ -35531,7 +35590,7 @@ class BitMatrix {
   bool Get(size_t i, size_t j) const { return (row(i)[j / 64] >> (j % 64)) & 1; }
   void Set(size_t i, size_t j) { row(i)[j / 64] |= uint64_t{1} << (j % 64); }
   void Clear(size_t i, size_t j) { row(i)[j / 64] &= ~(uint64_t{1} << (j % 64)); }
-  // Sets in row i all that is set in row j.
+  // Sets in row i every bit that is set in row j.
   void Include(size_t i, size_t j) {
     const uint64_t* const from = row(j);
     uint64_t* const to = row(i);
@@ -35549,7 +35608,7 @@ class BitMatrix {
 #endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 
 // ---- opkit/graph/memory/impl/lifetimes.ipp
-// Lifetimes of a run's buffers: the order of steps, values merged into buffers, their conflicts.
+// Definitions of FindLifetimes: the order of steps, values merged into buffers, their conflicts.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
@@ -35558,7 +35617,8 @@ namespace detail {
 
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
 
-// Whether step u has completed before step v starts. May say no where that is not known, never yes.
+// The order of steps: Precedes(u, v) is true if step u has completed before step v starts, in every
+// legal run. It may be false if that is not known, but is never wrongly true.
 class StepOrder {
  public:
   StepOrder(const RunOrder& run, bool exact)
@@ -35591,20 +35651,20 @@ class StepOrder {
   }
   bool has_matrix() const { return words() > 0; }
   size_t words() const { return before_.words(); }
-  // With a matrix: the steps that precede v, as bits.
+  // Returns the steps that precede v, as bits. Only with a matrix.
   const uint64_t* Before(int v) const { return before_.row(Index(v)); }
 
-  // Without a matrix done(u) <= start(v) only where u precedes v; with it they are the stored
-  // order.
+  // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a
+  // matrix, the times are those of the stored order.
   int64_t start(int v) const { return start_[Index(v)]; }
   int64_t done(int v) const { return done_[Index(v)]; }
-  // Before every step, and after.
+  // Return a time before every step, and a time after every step.
   int64_t begin() const { return -1; }
   int64_t end() const { return end_; }
 
  private:
-  // A synchronous step is done when its stage is; an asynchronous one when a successor has started.
-  // Order inside a stage is left to HasPath.
+  // Sets the times from the stages. A synchronous step is done when its stage is; an asynchronous
+  // one, when a successor has started. HasPath finds the order inside a stage.
   void ClockByStages() {
     const size_t n = Index(run_.nodes);
     end_ = n == 0 ? 0 : int64_t{run_.stages[n - 1]} + 1;
@@ -35625,8 +35685,8 @@ class StepOrder {
     }
   }
 
-  // Steps on the longest path are the ticks. A step off it starts after the last tick that precedes
-  // it and is done before the first tick that it precedes.
+  // Sets the times from the longest path, whose steps are the ticks. A step off the path starts
+  // after the last tick that precedes it and is done before the first tick that it precedes.
   void ClockByLongestPath() {
     const size_t n = Index(run_.nodes);
     std::vector<int> depth(n, 0), via(n, -1), tick(n, -1);
@@ -35660,7 +35720,7 @@ class StepOrder {
     }
   }
 
-  // Walks edges backwards, for a while: an order that is not found counts as none.
+  // Walks edges backwards from v. Stops after kMostVisits and then returns false.
   bool HasPath(int u, int v) const {
     constexpr size_t kMostVisits = 256;
     if (u >= v) return false;
@@ -35731,10 +35791,10 @@ inline void CheckRunValue(const RunOrder& run, const std::vector<RunValue>& valu
           value.view_offset, " of value ", value.view_of, ", which has ", viewed, " bytes");
 }
 
-// Merges values into buffers: under a root, which is no view, stand its views and the values that
-// were granted its bytes. Members that joined by grants follow each other: every touch of one
-// precedes the next granted step. So a further step needs to follow only the last such step and the
-// members that joined then, and chains cost linear time.
+// Merges values into buffers. A root is a value that is no view; its members are its views and the
+// values that were granted its bytes. Members that joined by grants follow each other: every touch
+// of one precedes the next granted step. So a further step is compared only with the last such step
+// and the members that joined then, and chains cost linear time.
 class ValueMerger {
  public:
   ValueMerger(const RunOrder& run, const std::vector<RunValue>& values, const StepOrder& order)
@@ -35760,6 +35820,7 @@ class ValueMerger {
     }
   }
 
+  // Lets the option's output share the input's buffer if that is safe. Returns false otherwise.
   bool Grant(const InPlaceOption& option, size_t index) {
     CheckOption(option, index);
     const size_t input = Index(option.input);
@@ -35834,18 +35895,19 @@ class ValueMerger {
   std::vector<int> root_;
   std::vector<int64_t> offset_;  // in the root
   std::vector<std::vector<int>> members_;
-  std::vector<int> last_step_;       // of each root, the last granted step; -1: none
-  std::vector<size_t> last_joined_;  // of each root, where in members_ those of that step begin
+  std::vector<int> last_step_;       // of each root: the last granted step; -1: none
+  std::vector<size_t> last_joined_;  // of each root: where in members_ those of that step begin
 };
 
-// The steps that touch each buffer, and whether it is live from the run's begin or to its end.
+// The steps that touch each buffer, and flags: live from the run's begin, live to its end.
 struct BufferUses {
   FlatLists steps;
   std::vector<uint8_t> from_begin, to_end;
 };
 
-// Lists the pairs of buffers of which neither precedes the other: all steps that touch a buffer
-// have completed before any that touches a later one starts. False when there are too many to list.
+// Lists the pairs of buffers of which neither precedes the other. A buffer precedes another if all
+// steps that touch it have completed before any step that touches the other starts. Returns false
+// if there are too many conflicts to list.
 inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
                                MemoryConflicts* conflicts) {
   const size_t n = uses.from_begin.size(), words = order.words();
@@ -35948,26 +36010,27 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
 // ---- opkit/graph/memory/plan_memory.hpp
-// PlanMemory: buffers with lifetimes in, offsets in one arena out, so that no two that are live
-// together overlap. A portfolio of greedy orders first, then a search within a budget.
+// PlanMemory: computes offsets in one arena for buffers with lifetimes, so that buffers that are
+// live together do not overlap. It tries a portfolio of greedy orders, then searches within a
+// budget.
 #ifndef OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 #define OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Offsets for buffers that conflict where their spans of time overlap.
+// Returns offsets for buffers that conflict if their spans of time overlap.
 //
 //   MemoryPlan plan = PlanMemory({{0, 2, 1024}, {1, 3, 512}, {2, 4, 1024}});
 //   plan.arena_bytes;  // 1536
 //
-// Errors (kInvalidArgument, kOutOfRange) name the buffer: lower not below upper, a negative size,
-// an alignment that is no power of two, sizes that add up to more than an int64 holds. 100,000
-// buffers take less than a second by the portfolio alone.
+// Throws kInvalidArgument or kOutOfRange, with the buffer, for a lower not below upper, a negative
+// size, an alignment that is no power of two, or sizes that add up to more than an int64 holds. For
+// 100,000 buffers the portfolio alone takes less than a second.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
                       const MemoryPlanOptions& options = {});
 
-// Offsets for buffers that conflict as `conflicts` says, for those whose order in time is partial.
-// The spans are those of one legal order: where two overlap, the conflict must be listed too.
+// Returns offsets for buffers with listed conflicts, for runs whose order in time is partial. The
+// spans are those of one legal order: if two overlap, the conflict must be listed too.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemoryPlanOptions& options = {});
 
@@ -35976,26 +36039,26 @@ MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryCo
 #endif  // OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 
 // ---- opkit/graph/memory/verify.hpp
-// VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or says what
-// is wrong. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
+// VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or throws
+// the fault. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
 // repeated here.
 #ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 #define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// Throws (kFailedPrecondition) for a plan under which a legal run could overwrite bytes that are
-// still needed, or leaves the arena, or misaligns a value. `addresses` has a value's first byte in
-// the arena; that of external values, and views of them, is not looked at. `names` may be empty.
-// Runs and values that FindLifetimes refuses must not be given here.
+// Throws kFailedPrecondition if a legal run could overwrite bytes that are still needed, or if a
+// value is outside the arena or misaligned. `addresses` has the first byte of each value in the
+// arena; those of external values, and of views of them, are ignored. `names` may be empty. Runs
+// and values that FindLifetimes refuses must not be passed.
 //
-// Costs time by the square of the values, and by steps times edges / 64.
+// Takes time by the square of the values, plus steps times edges / 64.
 void VerifyMemoryPlan(const RunOrder& run, const std::vector<RunValue>& values,
                       const std::vector<InPlaceOption>& in_place,
                       const std::vector<int64_t>& addresses, int64_t arena_bytes,
                       const std::vector<std::string>& names = {});
 
-// The same for buffers that conflict where their spans overlap, and where `conflicts` lists them.
+// Verifies a plan for buffers that conflict if their spans overlap or `conflicts` lists them.
 void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemoryPlan& plan);
 void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan);
@@ -36005,8 +36068,8 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const Memory
 #endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
 // ---- opkit/graph/plan/impl/specialization.ipp
-// The memory of a specialization: how the values of its graph and of its bodies are numbered, and
-// how an arena is planned for them.
+// Definitions of PlannedMemory: numbers the values of a specialization and of its bodies, and plans
+// an arena for them on each device.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
@@ -36050,7 +36113,7 @@ OPKIT_INLINE int64_t PlannedMemory::Scratch(int node) const {
 
 // Numbers and names.
 
-// The number of steps is known with the last of them.
+// Numbers the steps, those of bodies included, from `next` on. Returns the next free number.
 OPKIT_INLINE int PlannedMemory::NumberSteps(int next) {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     begin_.push_back(next++);
@@ -36074,7 +36137,7 @@ OPKIT_INLINE size_t PlannedMemory::NumberValues(size_t next, const PlannedMemory
   return end_number_ = next;
 }
 
-// The first number of a body's value; of the graph that has the arenas.
+// Returns the first number of a body's value. Only for the graph that has the arenas.
 OPKIT_INLINE size_t PlannedMemory::first_body_value() const {
   return NumberOfScratch(plan_.schedule().size());
 }
@@ -36098,7 +36161,7 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::Name(size_t number) const {
   return StrCat("scratch of step ", number - first_scratch_);
 }
 
-// "'sum' float32[2]", "scratch of Conv 'c1' (X, W) -> (P)".
+// Describes a value or scratch: "'sum' float32[2]", "scratch of Conv 'c1' (X, W) -> (P)".
 OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::DescribeMemory(size_t number) const {
   const GraphView& view = plan_.view();
   for (const std::unique_ptr<PlannedBody>& body : plan_.bodies())
@@ -36140,8 +36203,8 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::LargestIn(const ArenaPlan& ar
 
 // The order of steps.
 
-// Adds the order of the steps inside `step`: those of its bodies one after the other, and so the
-// bodies.
+// Adds the order of the steps inside `step`: its bodies run one after the other, and so do the
+// steps of each body.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& order) const {
   int last = begin_[Index(step)];
   const auto follow = [&](int next) {
@@ -36174,12 +36237,12 @@ OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
 
 // Lifetimes.
 
-// How many bodies a node has, those that are left to it included.
+// Returns the number of bodies that a node has, unplanned ones included; 0 if none is planned.
 OPKIT_INLINE size_t PlannedMemory::BodyCount(int node) const {
   return plan_.BodiesOf(node).empty() ? 0 : plan_.view().graph().node(node).subgraphs().size();
 }
 
-// Whether the one body of a node hands the value out as it came in.
+// True if the node's only body returns this input unchanged.
 OPKIT_INLINE bool PlannedMemory::HandsOn(int node, int value) const {
   const Specialization& body = *plan_.BodiesOf(node)[0]->plan;
   for (size_t i = 0; i < body.inputs().size(); ++i) {  // inputs are the first values
@@ -36189,10 +36252,10 @@ OPKIT_INLINE bool PlannedMemory::HandsOn(int node, int value) const {
   return false;
 }
 
-// Fills in the values of an arena. A value that a body hands out is made by the body's step, and
-// one that it takes in is read by the body's steps alone; where a run takes one body of several,
-// such values are made when the node begins and read until it ends. `carrier_end` is the end of
-// the step that runs this body; -1: no body.
+// Fills in the values of an arena. If a node has one body, the body's steps make the values that it
+// returns, and they alone read its inputs, unless the body returns one unchanged. If a run takes
+// one body of several, such values are made when the node begins and read until it ends.
+// `carrier_end` is the end of the step that runs this body; -1: no body.
 OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
                                           int& planned_values) const {
   const GraphView& view = plan_.view();
@@ -36233,7 +36296,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     Of(*body).Describe(arena, end_[step_of(body->node)], planned_values);
 }
 
-// Lists the values of an arena that may share bytes.
+// Lists the pairs of values of an arena that may share bytes.
 OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena) const {
   for (int node = 0; node < plan_.view().num_nodes(); ++node)
     for (const auto& [input, output] : plan_.choice(node).config.inplace)
@@ -36253,12 +36316,13 @@ OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena, int node, int in
   const RunValue& read = arena.values[NumberOf(from)];
   const RunValue& written = arena.values[NumberOf(to)];
   if (read.external || written.external || written.producer != step) return;
-  for (size_t i = 0; i < view.inputs(node).size(); ++i)  // also read where it may not be shared
+  // The node may read the value as several inputs; all of them must be allowed to share it.
+  for (size_t i = 0; i < view.inputs(node).size(); ++i)
     if (view.inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
   arena.inplace.push_back({step, static_cast<int>(NumberOf(from)), static_cast<int>(NumberOf(to))});
 }
 
-// Whether both shapes have the same number of elements, whatever numbers their symbols stand for.
+// True if both shapes have the same number of elements, whatever their symbols stand for.
 OPKIT_COLD inline bool HaveSameElements(const SymbolicShape& a, const SymbolicShape& b) {
   std::vector<std::string> symbols[2];
   int64_t products[2] = {1, 1};
@@ -36277,8 +36341,8 @@ OPKIT_COLD inline bool HaveSameElements(const SymbolicShape& a, const SymbolicSh
   return products[0] == products[1] && symbols[0] == symbols[1];
 }
 
-// Two values of one bound may differ in a run, so that only the operator's inference tells whether
-// an output always has as many elements as an input: it is asked with a symbol for each extent that
+// True if the output always has as many elements as the input. Two values with the same bound may
+// differ in a run, so the operator's inference decides: it runs with a symbol for each extent that
 // a run decides.
 OPKIT_COLD OPKIT_INLINE bool PlannedMemory::HaveSameElements(int node, int input,
                                                              int output) const {
@@ -36316,9 +36380,10 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 
 // Donated inputs.
 
-// An output lies outside the arena, unless that is in the memory of a donated input.
+// Finds the outputs that can lie in the buffer of a donated input. Other outputs lie outside the
+// arenas.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const std::vector<int> before = donated_outputs_;  // on other devices
+  const std::vector<int> before = donated_outputs_;  // in arenas of other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;
@@ -36368,7 +36433,9 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   try {
     TryArenas(options);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOutOfMemory || summary_.bounded_values == 0) throw;
+    const bool too_large =
+        error.code() == ErrorCode::kOutOfMemory || error.code() == ErrorCode::kOutOfRange;
+    if (!too_large || summary_.bounded_values == 0) throw;
     LeaveBounded();
     TryArenas(options);
   }
@@ -36399,7 +36466,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
   arena.plan = InContext(plan, [&] { return LargestIn(arena); });
   PlaceDonated(arena);
   CheckCapacity(arena, options.plan.capacity_bytes);
-  // The most values that are verified without being asked: the time grows with their square.
+  // The most values that are verified unless options.verify is set: the time grows with their
+  // square.
   [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
   if (options.verify) Verify(arena);
   OPKIT_ASSERT(options.verify || arena.values.size() > kCheaplyVerified || Verify(arena));
@@ -36417,7 +36485,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
     Throw(ErrorCode::kInvalidArgument, "MemoryPlanOptions::capacity_bytes is ", capacity);
   if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
   const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
-  // The step at which the most bytes are live.
+  // Find the step at which the most bytes are live.
   std::vector<int64_t> change(Index(run_order_.nodes) + 2, 0);
   const auto at = [&](int64_t step) {
     return Index((std::clamp)(step + 1, int64_t{0}, int64_t{run_order_.nodes} + 1));
@@ -36456,12 +36524,12 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
     sum = (std::numeric_limits<int64_t>::max)();
 }
 
-// Adds each step that reads or writes a value to the value's users, the steps of bodies among them,
-// so that the verifier does not depend on what Describe makes of bodies.
+// Adds each step that reads or writes a value, also a step of a body, to the value's users. The
+// verifier then does not depend on how Describe treats bodies.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[Index(step)];
-    if (!plan_.BodiesOf(node).empty()) continue;  // their steps read and write
+    if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
     const auto touch = [&](const auto& touched) {
       for (const int value : touched) {
         if (value < 0) continue;
@@ -36498,14 +36566,14 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
 #endif  // OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
 // ---- opkit/graph/plan/impl/explain_selection.ipp
-// The explanation of a selection, node by node.
+// Definitions of ExplainSelection: explains a selection node by node.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "NHWC, standard -> NHWC"; empty where all are the standard layout.
+// Returns the layouts as text, "NHWC, standard -> NHWC"; empty if all are standard.
 OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
   if (config.is_standard()) return {};
   std::string text;
@@ -36534,7 +36602,7 @@ OPKIT_COLD inline void ExplainCopy(const TensorInfo& from, const TensorInfo& to,
   out.ns = EstimatedCopyNs(out.bytes / 2);
 }
 
-// `node` is of the plan's graph.
+// Fills in the candidates of `node`, a node of the plan's graph.
 OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explanation::Node& out) {
   const NodeChoice& choice = found.plan_choice(node);
   const NodeRating rating = found.selector().Rate(node);
@@ -36604,14 +36672,16 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
 // ---- opkit/graph/memory/impl/recompute.ipp
-// Greedy rematerialization: the live bytes of a run, the candidates at its peak, their ratings.
+// Definitions of Recompute: greedy rematerialization. Finds the live bytes of a run and the
+// candidates at its peak, and rates them.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Throws for a problem that is none. Returns, by value, the step that makes it; -1: none.
+// Throws kInvalidArgument for an invalid problem. Returns, by value, the step that makes it; -1:
+// none.
 inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
   const size_t values = problem.bytes.size();
   if (problem.kept.size() != values)
@@ -36655,6 +36725,7 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
   return maker;
 }
 
+// Changes a run step by step until its peak reaches the target or nothing lowers it.
 class Recomputer {
  public:
   Recomputer(const RecomputeProblem& problem, int64_t target)
@@ -36710,25 +36781,26 @@ class Recomputer {
   }
 
  private:
-  // One of the times that a step runs.
+  // One run of a step.
   struct Turn {
     int step;
     std::vector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
     bool moved = false;
   };
-  // A turn that is to run just before the reader of a candidate.
+  // A turn that a candidate adds just before its reader.
   struct NewTurn {
     int step;
-    int turn;                 // that is moved here; -1: the step runs again
+    int turn;                 // the existing turn that is moved here; -1: the step runs again
     std::vector<int> makers;  // as in Turn; -2 - i for the new turn i
   };
-  // What becomes of values that a new turn reads and that are gone by then. Those that take no
-  // place above the target are kept in any case.
+  // How to get values that a new turn reads and that are gone by then. Values that take no place
+  // above the target are kept in any case.
   enum class Missing {
-    kMoved,  // a later turn that makes the value runs here already; where there is none, as kAgain
-    kAgain,  // their steps run again, for this alone
+    kMoved,  // a later turn that makes the value moves here; if there is none, as kAgain
+    kAgain,  // the steps that make them run again, for this turn alone
     kKept,
   };
+  // Bytes that are added to the live bytes of some places.
   struct Change {
     int begin, end;  // places
     int64_t bytes;
@@ -36737,8 +36809,9 @@ class Recomputer {
   struct Candidate {
     int turn;
     int place;
-    double most;  // that the gain for the cost can be
+    double most;  // upper bound of gain / cost
   };
+  // A candidate with the changes that it makes.
   struct Rating {
     Candidate of;
     std::vector<NewTurn> made = {};
@@ -36746,13 +36819,13 @@ class Recomputer {
     std::vector<std::pair<int, int>> extended = {};  // turns and outputs that live on to the place
     int64_t extended_bytes = 0;
     double gain = 0, cost = 0;
-    bool above = false;  // it takes another place above the target
+    bool above = false;  // a place that it adds bytes to is above the target
   };
 
   const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[Index(step)]; }
   const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[Index(turn)].step); }
   int64_t BytesOf(int value) const { return problem_.bytes[Index(value)]; }
-  // Whether an output is read after the run: of the turn that was given alone.
+  // True if an output is read after the run. Only the turns of the given run keep such outputs.
   bool IsKept(int turn, size_t output) const {
     return Index(turn) < problem_.steps.size() &&
            problem_.kept[Index(StepOf(turn).outputs[output])] != 0;
@@ -36769,7 +36842,7 @@ class Recomputer {
     turns_.push_back(std::move(turn));
     return number;
   }
-  // What the step needs while it runs, at least.
+  // Returns the bytes that the step needs at least while it runs.
   int64_t OwnBytes(int number) const {
     const RecomputeProblem::Step& step = StepAt(number);
     int64_t bytes = step.scratch_bytes;
@@ -36792,8 +36865,9 @@ class Recomputer {
     return bytes;
   }
 
-  // The lives of values in the order as it is.
+  // Lifetimes of values in the present order.
 
+  // Finds the places, the last uses, the live bytes at each place, and the peak.
   void Measure() {
     place_.assign(turns_.size(), -1);
     last_use_.assign(slots_, -1);
@@ -36830,12 +36904,12 @@ class Recomputer {
   size_t SlotRead(const Turn& turn, size_t input) const {
     return Slot(turn.makers[input], Index(made_as_[Index(turn.step)][input]));
   }
-  // The last place at which the value is live.
+  // Returns the last place at which the value is live.
   int LastPlace(int turn, size_t output) const {
     if (IsKept(turn, output)) return end() - 1;
     return (std::max)(PlaceOf(turn), last_use_[Slot(turn, output)]);
   }
-  // The bytes that outputs take over at a place.
+  // Returns the bytes that outputs at a place take over from inputs.
   int64_t Grant(int at) {
     const Turn& turn = turns_[Index(order_[Index(at)])];
     const RecomputeProblem::Step& step = StepAt(turn.step);
@@ -36857,14 +36931,14 @@ class Recomputer {
 
   // Candidates.
 
-  // Makes the best of what lowers the peak. False where nothing does.
+  // Makes the best change that lowers the peak. Returns false if there is none.
   bool Improve() {
     std::vector<Candidate> candidates = FindCandidates();
     const auto less = [](const Candidate& a, const Candidate& b) {
       return a.most != b.most ? a.most < b.most : a.turn > b.turn;
     };
     std::make_heap(candidates.begin(), candidates.end(), less);
-    // What takes no other place above the target goes before what does.
+    // A change whose `above` is false is better than every change whose `above` is true.
     std::optional<Rating> best;
     for (; !candidates.empty(); candidates.pop_back()) {
       if (best && !best->above && candidates.front().most <= Ratio(*best)) break;
@@ -36888,7 +36962,7 @@ class Recomputer {
     return a != b ? a > b : one.gain > other.gain;
   }
 
-  // The turns before the peak whose values are live over it and untouched by it.
+  // Finds the turns before the peak whose values are live across the peak, but not touched by it.
   std::vector<Candidate> FindCandidates() {
     last_touch_.assign(slots_, -1);
     next_use_.assign(slots_, -1);
@@ -36930,13 +37004,13 @@ class Recomputer {
     }
     return found;
   }
-  // Whether an output takes bytes that need not be kept until it is used after the peak.
+  // True if an output takes bytes that need not be kept until its next use after the peak.
   bool IsFreed(int turn, size_t output) const {
     return BytesOf(StepOf(turn).outputs[output]) > 0 && next_use_[Slot(turn, output)] >= 0 &&
            !IsKept(turn, output);
   }
-  // What it costs that the turn's readers after the peak do without it: less than nothing where
-  // there are no others.
+  // Returns the cost of giving the readers after the peak another turn: 0, or less if the turn has
+  // no other readers, since it is then dropped.
   double CostWithout(int turn) const {
     const RecomputeProblem::Step& step = StepOf(turn);
     if (!droppable_[Index(turns_[Index(turn)].step)]) return 0;
@@ -36945,7 +37019,7 @@ class Recomputer {
     return -step.cost;
   }
 
-  // Finds what must run before the candidate's place.
+  // Finds the turns that must run before the candidate's place. Returns false if there is no way.
   bool Build(Rating& one, Missing missing) const {
     const int turn = one.of.turn;
     for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o)
@@ -36956,6 +37030,7 @@ class Recomputer {
     int made = 0;
     return Make(one, turns_[Index(turn)].step, -1, missing, &made);
   }
+  // Adds a turn for `step`, after the turns that it needs, and sets `made` to its number.
   bool Make(Rating& one, int step, int moved, Missing missing, int* made) const {
     constexpr size_t kMostMade = 64;
     NewTurn turn{step, moved, {}};
@@ -36973,12 +37048,13 @@ class Recomputer {
     one.made.push_back(std::move(turn));
     return true;
   }
-  // Finds a turn that makes the value and from which it is still there at the candidate's place.
+  // Finds or adds a turn that makes the value and from which it is still live at the candidate's
+  // place.
   bool Obtain(Rating& one, int step, size_t output, Missing missing, int* maker) const {
     const int value = StepAt(step).outputs[output];
     for (size_t i = 0; i < one.made.size(); ++i)
       if (one.made[i].step == step) return *maker = -2 - static_cast<int>(i), true;
-    int before = -1, after = -1;  // the nearest turns
+    int before = -1, after = -1;  // the nearest turns to the place
     for (const int turn : turns_of_[Index(step)]) {
       const int at = PlaceOf(turn);
       if (at < 0) continue;
@@ -37004,7 +37080,7 @@ class Recomputer {
     Extend(one, before, output);
     return *maker = before, true;
   }
-  // Whether the value's life to the place takes more above the target.
+  // True if, with the value kept until `place`, some place before it is above the target.
   bool Raises(int turn, size_t output, int place) const {
     const int64_t bytes = BytesOf(StepOf(turn).outputs[output]);
     for (int at = LastPlace(turn, output) + 1; at < place; ++at)
@@ -37022,15 +37098,15 @@ class Recomputer {
     if (const int64_t granted = granted_[Slot(turn, output)]; granted > 0)
       one.changes.push_back({last, last + 1, granted});
   }
-  // What a turn makes is live from the candidate's place on.
+  // Adds the outputs of a moved turn, which are live from the candidate's place on.
   void AddMove(Rating& one, int turn) const {
     for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o)
       if (last_use_[Slot(turn, o)] >= 0)
         one.changes.push_back({one.of.place, PlaceOf(turn), BytesOf(StepOf(turn).outputs[o])});
   }
 
-  // Fills in what the candidate gains, at least. False where it gains nothing, or takes a place as
-  // high as the peak.
+  // Fills in the least that the candidate gains. Returns false if it gains nothing, or takes a
+  // place as high as the peak.
   bool Rate(Rating& one) {
     change_.resize(order_.size() + 1, 0);
     int begin = end(), finish = 0;
@@ -37065,7 +37141,7 @@ class Recomputer {
     }
     return lowers && one.gain > 0;
   }
-  // What is live while each of the new turns runs.
+  // Returns the bytes that are live while each of the new turns runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
     int64_t base = across_[Index(one.of.place)] + one.extended_bytes;
@@ -37073,7 +37149,7 @@ class Recomputer {
     for (size_t o = 0; o < origin.outputs.size(); ++o)
       if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
         base -= BytesOf(origin.outputs[o]);
-    std::vector<size_t> last(made.size());  // new turn that reads what the turn makes
+    std::vector<size_t> last(made.size());  // the last new turn that reads what the turn makes
     for (size_t i = 0; i < made.size(); ++i) {
       last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
       for (const int maker : made[i].makers)
@@ -37102,7 +37178,7 @@ class Recomputer {
         continue;
       }
       numbers.push_back(made.turn);
-      std::erase(order_, made.turn);  // which stood behind the place
+      std::erase(order_, made.turn);  // it stood behind the place
       turns_[Index(made.turn)] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
@@ -37130,8 +37206,8 @@ class Recomputer {
     }
     order_.assign(left.rbegin(), left.rend());
   }
-  // Drops the turns, the dearest first, that are not needed for the target: what they make is kept
-  // from the turn before them.
+  // Drops the turns that are not needed for the target, the most expensive first. The values of the
+  // turn before such a turn are kept instead.
   void Prune() {
     std::vector<int> again;
     for (const int turn : order_)
@@ -37154,7 +37230,7 @@ class Recomputer {
       Measure();
     }
   }
-  // The nearest earlier turn of the same step; -1 where there is none.
+  // Returns the nearest earlier turn of the same step; -1 if there is none.
   int TurnBefore(int turn) const {
     int before = -1;
     for (const int other : turns_of_[Index(turns_[Index(turn)].step)])
@@ -37168,24 +37244,24 @@ class Recomputer {
   const int64_t target_;
   RecomputedRun result_;
   std::vector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
-  std::vector<char> droppable_;             // by step: it runs for its readers alone
+  std::vector<char> droppable_;             // by step: unread turns of it are dropped
   std::vector<std::vector<int>> turns_of_;  // by step
   std::vector<Turn> turns_;
   std::vector<int> order_;          // turns
   std::vector<size_t> first_slot_;  // by turn; a slot is an output of a turn
   size_t slots_ = 0;
   double given_cost_ = 0;
-  // What Measure finds.
-  std::vector<int> place_;              // by turn, in order_; -1: not in it any more
-  std::vector<int> last_use_;           // by slot; -1: none
-  std::vector<int64_t> granted_;        // by slot: the bytes that its last reader takes over
+  // Results of Measure.
+  std::vector<int> place_;        // by turn: its place in order_; -1: no longer there
+  std::vector<int> last_use_;     // by slot; -1: none
+  std::vector<int64_t> granted_;  // by slot: the bytes that its last reader takes over in place
   std::vector<int64_t> live_, across_;  // by place: while its turn runs, and just before
   std::vector<int> above_;              // by place: how many before it are above the target
   int64_t peak_ = 0;
   int peak_at_ = -1;
   // By slot: the last touch up to the peak and the first after it; -1: none.
   std::vector<int> last_touch_, next_use_;
-  std::vector<int64_t> change_;  // by place; what Rate adds up
+  std::vector<int64_t> change_;  // by place: sums of Rate, zero between its calls
 };
 
 }  // namespace detail
@@ -37199,8 +37275,8 @@ OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t by
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 
 // ---- opkit/graph/plan/impl/recomputed_graph.ipp
-// A plan's graph as steps that may run again, the graph of a run in which some do, and plans of it
-// until one fits.
+// Definitions of RecomputedGraph and FitByRecomputation: converts a plan's graph to steps that may
+// run again, writes the graph of such a run, and plans it until a plan fits.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
@@ -37257,7 +37333,7 @@ OPKIT_COLD OPKIT_INLINE void RecomputedGraph::AddStep(int node, Device memory,
   }
 }
 
-// Nanoseconds, about, on a core that computes 100 and moves 10 bytes in each.
+// Estimates nanoseconds, for a core that does 100 operations and moves 10 bytes in each.
 OPKIT_COLD OPKIT_INLINE double RecomputedGraph::CostOf(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   const auto infos = [&](std::span<const int> values) {
@@ -37273,7 +37349,7 @@ OPKIT_COLD OPKIT_INLINE double RecomputedGraph::CostOf(int node) const {
          0.1 * (static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
 }
 
-// Writes the nodes of a run, one after the other, under names of their own.
+// Writes the nodes of a run in its order. Nodes that run again get new names.
 class RecomputedGraph::Writer {
  public:
   Writer(const RecomputedGraph& from, const RecomputedRun& run, bool walked)
@@ -37301,7 +37377,7 @@ class RecomputedGraph::Writer {
       if (inputs[i] < 0) continue;
       const int maker = MakerOf(at, inputs[i]);
       if (maker < 0) continue;
-      // Where it reads what has waited for the same node, that is enough.
+      // An input whose maker already waits for the same node makes this wait unnecessary.
       if (run_.steps[Index(maker)].moved && anchored_[Index(maker)] == anchor_) waits = false;
       const std::string& name = NameOf(Index(maker), inputs[i]);
       if (name != def.inputs()[i]) def.mutable_inputs()[i] = name;
@@ -37319,7 +37395,8 @@ class RecomputedGraph::Writer {
     }
     nodes_.push_back(std::move(def));
   }
-  // The place in the run of what makes the value for the step there; -1: an input or a constant.
+  // Returns the place in the run of the step that makes the value for the step at place `at`; -1:
+  // an input or a constant.
   int MakerOf(size_t at, int value) const {
     const RecomputeProblem::Step& step = from_.problem_.steps[Index(run_.steps[at].step)];
     for (size_t i = 0; i < step.inputs.size(); ++i)
@@ -37347,7 +37424,7 @@ class RecomputedGraph::Writer {
     ++named_[Index(Number(name))];
     return name;
   }
-  // The name of the node to wait for, which no other node may have.
+  // Returns the name of the node to wait for. Renames the node if it has no name or shares it.
   const std::string& NameAnchor() {
     OperatorDef& def = nodes_[Index(anchor_)];
     if (def.name().empty() || named_[Index(node_names_.Find(def.name()))] > 1)
@@ -37360,7 +37437,7 @@ class RecomputedGraph::Writer {
   const bool walked_;
   Rewritten out_;
   std::vector<OperatorDef> nodes_;
-  std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: values of new names
+  std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: new value names
   std::vector<int> anchored_;                                    // by place: the anchor there
   int anchor_ = -1;  // the last of nodes_ that was not moved; -1 before it
   NameIndex values_, node_names_;
@@ -37372,7 +37449,7 @@ OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(
   return Writer(*this, run, walked).Take();
 }
 
-// The arena that exceeds the capacity most, or is the largest.
+// Returns the largest arena; null if there is none.
 OPKIT_COLD inline const ArenaPlan* LargestArena(const Specialization& found) {
   const ArenaPlan* largest = nullptr;
   for (const ArenaPlan& arena : found.memory().arenas())
@@ -37380,7 +37457,8 @@ OPKIT_COLD inline const ArenaPlan* LargestArena(const Specialization& found) {
   return largest;
 }
 
-// The selection for a graph in which nodes run again: by its own name, or as the original.
+// Returns the selection for a graph in which nodes run again. Such a node has the forced kernel
+// that `aside` has for its own name, or its original's.
 OPKIT_COLD inline Selection ForcedAgain(
     const Selection& forced, const Selection& aside,
     const std::vector<std::pair<std::string, std::string>>& again) {
@@ -37395,15 +37473,27 @@ OPKIT_COLD inline Selection ForcedAgain(
   return out;
 }
 
+// True for a name that only a node which runs again can have: one of the graph's names and
+// "#again".
+OPKIT_COLD inline bool IsNameOfRepeat(const Graph& graph, const std::string& name) {
+  const size_t at = name.rfind("#again");
+  return at != name.npos && name.find('/', at) == name.npos && !graph.HasValue(name) &&
+         graph.HasValue(name.substr(0, at));
+}
+
 OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   const int64_t capacity = state.options().memory.capacity_bytes;
-  // The selection of such a plan names nodes that run again, which the graph does not have yet.
+  // A selection made from a recomputed plan names nodes that run again, which this graph does not
+  // have yet.
   Selection forced, aside;
-  for (const SelectedKernel& one : state.options().selection.nodes) {
-    const bool is_again = one.node.find("#again") != std::string::npos;
-    (is_again && !state.graph().HasValue(one.node) ? aside : forced).nodes.push_back(one);
-  }
+  for (const SelectedKernel& one : state.options().selection.nodes)
+    (IsNameOfRepeat(state.graph(), one.node) ? aside : forced).nodes.push_back(one);
   state.SetSelection(forced);
+  try {
+    return static_cast<void>(state.Specialize(state.inputs(), nullptr));  // it fits as it is
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+  }
   const IntrusivePtr<Specialization> given = state.MakeUnbounded(state.view());
   const ArenaPlan* arena = LargestArena(*given);
   if (!arena || arena->plan.arena_bytes <= capacity) return state.Keep(given);
@@ -37416,7 +37506,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
     PlanState::Recomputed recomputed;
     int64_t bytes, peak;
   } best{nullptr, {}, {}, arena->plan.arena_bytes, as_given.given_bytes};
-  // The steps may count bytes that the plan does not need.
+  // The steps may count bytes that the plan does not need; the target is higher by these.
   int64_t target = capacity + (std::max)(as_given.given_bytes - best.bytes, int64_t{0});
   for (int i = 0; i < MemoryPlanOptions::kRecomputeTries && target >= as_given.least_bytes; ++i) {
     const RecomputedRun run = Recompute(steps.problem(), target);
@@ -37444,7 +37534,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
     }
     target = run.peak_bytes - (bytes - capacity);
   }
-  // Nothing fits: the Error tells of the plan that comes nearest.
+  // No plan fits: throw the Error of the plan that comes nearest.
   state.SetSelection(best.graph ? best.selection : forced);
   if (!best.graph) return static_cast<void>(state.Specialize(state.inputs(), nullptr));
   const int nodes = best.recomputed.nodes;
@@ -38123,9 +38213,10 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 
 // ---- opkit/graph/memory/problem.hpp
-// The memory planner's own form of its input: checked, empty buffers left out, sizes and alignments
-// in the largest unit that divides them all, time cut into as few sections as tell lifetimes apart.
-// Also two types that all ways of placing share: the best placing so far, and a budget.
+// The memory planner's internal form of its input: checked, without empty buffers, with sizes and
+// alignments in the largest unit that divides them all. Time is cut into the fewest sections that
+// distinguish the lifetimes. Also two types that all placing methods share: the best placing so
+// far, and a budget.
 #ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
@@ -38168,7 +38259,7 @@ struct Placing {
 // The time and the steps that a search may spend.
 struct SearchBudget {
   int64_t deadline_ns = -1;  // negative: none
-  int64_t steps = 0;         // those left; a search subtracts each that it takes
+  int64_t steps = 0;         // steps left; a search subtracts those that it takes
   uint64_t seed = 0;
   int enough = 0;  // units: a placing this low ends the search
 
@@ -38177,7 +38268,7 @@ struct SearchBudget {
 
 inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
 
-// For each buffer, the units that are live in the most crowded section of its span.
+// Returns, for each buffer, the units that are live in the most crowded section of its span.
 inline std::vector<int64_t> Peaks(const MemoryProblem& problem) {
   std::vector<int64_t> peaks;
   for (size_t i = 0; i < Index(problem.count); ++i)
@@ -38193,7 +38284,7 @@ inline std::vector<int64_t> Lengths(const MemoryProblem& problem) {
   return lengths;
 }
 
-// The indices of `keys` by ascending key, equal ones as they are.
+// Returns the indices of `keys` by ascending key; equal keys keep their order.
 template <class Key>
 std::vector<int> SortedBy(const std::vector<Key>& keys) {
   return SortedOrder(keys.size(), [&](int a, int b) { return keys[Index(a)] < keys[Index(b)]; });
@@ -38203,7 +38294,8 @@ inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
   return (bytes + power_of_two - 1) & -power_of_two;
 }
 
-// Returns the smallest alignment of the buffers. Throws for a buffer that cannot be planned.
+// Returns the smallest alignment of the buffers. Throws kInvalidArgument for a buffer that cannot
+// be planned, kOutOfRange for too many buffers.
 inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
   if (intervals.size() > 1'000'000'000)
     Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
@@ -38228,7 +38320,7 @@ inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals
 // Fills in sizes, alignments and their unit.
 inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
   const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
-  int64_t unit = 0, worst = 0;  // worst: with the padding before each
+  int64_t unit = 0, worst = 0;  // worst: the sum of sizes, with padding before each
   for (size_t i = 0; i < intervals.size(); ++i) {
     const MemoryInterval& buffer = intervals[i];
     if (buffer.size == 0) continue;
@@ -38248,8 +38340,8 @@ inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryP
     const int64_t alignment = intervals[Index(i)].alignment;
     if (unit % alignment != 0) unit = std::gcd(unit, alignment);
   }
-  // Offsets are int: where the exact unit is too small for that, sizes are rounded up to a larger
-  // one, by less than 2^-28 of them all.
+  // Offsets are int. If the exact unit is too small for that, sizes are rounded up to a larger one;
+  // this adds less than 2^-28 of their sum.
   while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
   problem->unit = unit;
   for (int i : problem->buffer) {
@@ -38259,8 +38351,8 @@ inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryP
   }
 }
 
-// A section ends where a buffer ends after another began: at any other moment the live set is part
-// of a section's.
+// Cuts time into sections. A section ends when a buffer ends after another began: the live set of
+// any other moment is part of a section's live set.
 inline void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   std::vector<int64_t> lower, upper, bytes;
@@ -38304,7 +38396,7 @@ inline void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProb
   problem->bound = *std::max_element(total.begin(), total.end());
 }
 
-// Lists the conflicts of overlapping spans. Costs time and space by their number.
+// Lists the conflicts of overlapping spans. Takes time and space in proportion to their number.
 inline void ListConflicts(MemoryProblem* problem) {
   const std::vector<int> order = SortedBy(problem->lower);
   std::vector<int> live;
@@ -38323,7 +38415,7 @@ inline void ListConflicts(MemoryProblem* problem) {
   });
 }
 
-// For each number the lists that hold it, in ascending order.
+// Returns, for each number, the lists that hold it, in ascending order.
 template <class Lists>
 FlatLists Transpose(size_t n, const Lists& lists) {
   return FlatLists(n, [&](auto add) {
@@ -38349,13 +38441,13 @@ inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
               ": expected another of the ", n, " buffers");
 }
 
-// A set of buffers that are all in conflict with each other can be larger than any live set of the
-// given spans: grows the largest live set by buffers that conflict with all of it.
+// Raises the lower bound. A set of buffers that all conflict with each other can be larger than any
+// live set of the given spans: grows the largest live set by buffers that conflict with all of it.
 inline void RaiseBound(MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   const auto peak = static_cast<int>(
       std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  std::vector<int> met(n, 0);  // members in conflict with it; -1 for a member
+  std::vector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
   int members = 0;
   const auto join = [&](size_t i) {
     met[i] = -1;
@@ -38419,7 +38511,7 @@ inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProb
 #endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
 // ---- opkit/graph/memory/search/fit.hpp
-// Ways to place buffers one after the other, each as low as it goes: between its conflicts, on top
+// Ways to place buffers one after the other, each as low as possible: between its conflicts, on top
 // of them, or as an allocator at run time would.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
@@ -38432,16 +38524,16 @@ struct PlacedSpan {
   int offset, end, buffer;
   bool operator<(const PlacedSpan& other) const { return offset < other.offset; }
 };
-// By offset, in any order where that is equal: none of what Place computes depends on it.
+// Sorts by offset. Equal offsets may come in any order: no result of Place depends on it.
 inline void SortByOffset(std::vector<PlacedSpan>& spans) { std::sort(spans.begin(), spans.end()); }
 
-// Places buffers one by one at the lowest offset where they fit between those of their conflict
-// list that were placed before: O(conflicts), with gaps below the top filled.
+// Places buffers one by one, each at the lowest offset where it fits between the placed buffers of
+// its conflict list. Fills gaps below the top; O(conflicts).
 class LowestFit {
  public:
   explicit LowestFit(const MemoryProblem& problem) : problem_(problem) {}
 
-  // Returns the height; `offsets` is written whole.
+  // Places all buffers and writes all of `offsets`. Returns the height.
   int Place(const std::vector<int>& order, std::vector<int>* offsets) {
     offsets->assign(order.size(), -1);
     int height = 0;
@@ -38483,8 +38575,8 @@ class MatrixFit {
       for (int other : problem.conflicts.of(i)) conflicts_.Set(i, Index(other));
   }
 
-  // Places order[first] and the buffers behind it; those before it lie at `offsets`. Gives up with
-  // -1 as soon as the height is above `limit`; returns the height otherwise.
+  // Places order[first] and the buffers behind it; those before it lie at `offsets`. Returns the
+  // height, or -1 as soon as it is above `limit`.
   int Place(const std::vector<int>& order, size_t first, int limit, std::vector<int>* offsets) {
     placed_.clear();
     int height = 0;
@@ -38524,8 +38616,8 @@ class MatrixFit {
   std::vector<PlacedSpan> placed_;  // by offset
 };
 
-// The top of all placed buffers, over time: raising a span and asking for its highest point cost
-// O(log sections) each. For more conflicts than can be listed.
+// The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
+// Raise and Highest cost O(log sections) each.
 class Skyline {
  public:
   explicit Skyline(int sections) {
@@ -38545,8 +38637,8 @@ class Skyline {
   struct Span {
     size_t lower, upper;
   };
-  // highest_ of a node: over its span, from within it; floor_: the height that its whole span was
-  // raised to.
+  // highest_[node]: the highest point in the node's span, without the floors of nodes above it.
+  // floor_[node]: the height to which its whole span was raised.
   int Highest(size_t node, size_t begin, size_t end, Span span) const {
     if (span.upper <= begin || end <= span.lower) return 0;
     if (span.lower <= begin && end <= span.upper) return highest_[node];
@@ -38587,8 +38679,8 @@ inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& 
   return height;
 }
 
-// Places buffers as an allocator at run time would: in the order of begin, into the smallest gap
-// that fits, below the top of the live buffers. O(live buffers) for each.
+// Places buffers as an allocator at run time would: in the order in which they begin, each into the
+// smallest gap that fits, else on top of the live buffers. O(live buffers) for each.
 inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
                        std::vector<int>* offsets) {
   offsets->assign(by_lower.size(), 0);
@@ -38630,15 +38722,15 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 
 // ---- opkit/graph/memory/search/greedy.hpp
-// The greedy portfolio of the memory planner. No one order of placing wins everywhere, so several
-// are tried.
+// The greedy portfolio of the memory planner. No single order of placing is the best for all
+// problems, so several are tried.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The buffers by descending key, those of equal key by descending size.
+// Returns the buffers by descending key; equal keys by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
   return SortedOrder(keys.size(), [&](int i, int j) {
     const size_t a = Index(i), b = Index(j);
@@ -38671,7 +38763,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
     work += problem.pairs / 2;
   }
   if (problem.spans_decide && problem.pairs <= 2 * kPortfolioWork) peak = Peaks(problem);
-  // A matrix of all pairs beats lists that name a sixteenth of them.
+  // A matrix of all pairs is faster than lists that hold more than a sixteenth of them.
   const int64_t all_pairs = int64_t{problem.count} * problem.count / 2;
   const bool dense = listed && problem.count <= kMostInMatrix && problem.pairs > all_pairs / 16;
   LowestFit fit(problem);
@@ -38714,8 +38806,8 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
 // ---- opkit/graph/memory/search/max_weight_antichain.hpp
-// The exact lower bound where conflicts are more than spans of time say: the largest set of buffers
-// that are all in conflict. It tells the planner that an arena cannot be made smaller, so that no
+// The exact lower bound if conflicts are more than overlapping spans of time: the largest set of
+// buffers that are all in conflict. It proves that an arena cannot be made smaller, so that no
 // search is begun in vain.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
@@ -38723,13 +38815,14 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The largest total size of buffers of which none comes before another. A buffer hands its units on
-// to buffers that come later and do not conflict with it, each unit to one of them at most. By
-// Dilworth's theorem, with weights, the units that are left when as many as can be are handed on
-// are those of that set.
+// Finds the largest total size of buffers of which none comes before another. A buffer passes units
+// to buffers that come later and do not conflict with it, each unit to at most one of them. When as
+// many units as possible have been passed, the units that are left are the size of that set, by
+// Dilworth's theorem with weights.
 //
-// A maximum flow by augmenting paths, those that carry much first (capacity scaling: Gabow 1985);
-// the sets it searches are bits. 20 us for 20 buffers, 0.5 ms for 200, 15 ms for 1,000.
+// This is a maximum flow by augmenting paths, those of much flow first (capacity scaling: Gabow
+// 1985). The sets that it searches are bits. Takes 20 us for 20 buffers, 0.5 ms for 200, 15 ms for
+// 1,000.
 class MaxWeightAntichain {
  public:
   explicit MaxWeightAntichain(const MemoryProblem& problem)
@@ -38746,7 +38839,7 @@ class MaxWeightAntichain {
     }
   }
 
-  // The largest total size, in units. To be called once.
+  // Returns the largest total size, in units. Call it once.
   int64_t Weight() {
     for (least_ = 1 << 28; least_ > 0; least_ /= 2)
       while (HandOnAll()) continue;
@@ -38754,7 +38847,7 @@ class MaxWeightAntichain {
   }
 
  private:
-  // One round over all buffers; false when none could hand on least_ units.
+  // Does one round over all buffers. Returns false if none could pass least_ units.
   bool HandOnAll() {
     bool any = false;
     unseen_.assign(later_.words(), ~uint64_t{0});
@@ -38767,8 +38860,8 @@ class MaxWeightAntichain {
       }
     return any;
   }
-  // Hands up to so many units of buffer i, at least least_ of them or none, to a buffer that has
-  // room for them or can make some by handing the units of another on elsewhere. Returns how many.
+  // Passes up to `units` of buffer i, at least least_, to one later buffer that has room for them
+  // or can make room. Returns how many; 0 if it finds no such buffer.
   int HandOn(size_t i, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
@@ -38788,7 +38881,8 @@ class MaxWeightAntichain {
       }
     return 0;
   }
-  // Makes room for up to so many units in buffer j.
+  // Makes room for up to `units` in buffer j: a buffer that has passed units to j passes them
+  // elsewhere. Returns how many.
   int Replace(size_t j, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       for (uint64_t givers = givers_.row(j)[w]; givers != 0; givers &= givers - 1) {
@@ -38805,9 +38899,9 @@ class MaxWeightAntichain {
   }
 
   const size_t count_;
-  BitMatrix later_;          // row i: the buffers that buffer i may hand units on to
-  BitMatrix givers_;         // row i: the buffers that have handed units on to buffer i
-  std::vector<int> handed_;  // [i * count_ + j]: units of i to j
+  BitMatrix later_;          // row i: the buffers to which buffer i may pass units
+  BitMatrix givers_;         // row i: the buffers that have passed units to buffer i
+  std::vector<int> handed_;  // [i * count_ + j]: units passed from i to j
   std::vector<int> left_, room_;
   std::vector<uint64_t> unseen_;
   int least_ = 0;
@@ -38815,8 +38909,8 @@ class MaxWeightAntichain {
 
 inline constexpr int kMostInExactBound = 1024;  // 4 MiB of handed_
 
-// Raises a bound that is not exact yet. Where "before" is no partial order the bound may stay below
-// the largest set.
+// Raises a bound that is not exact yet, for at most kMostInExactBound buffers. If "before" is no
+// partial order, the bound may stay below the largest set.
 inline void RaiseBoundByFlow(MemoryProblem* problem) {
   if (problem->spans_decide || problem->count > kMostInExactBound) return;
   const int64_t weight = MaxWeightAntichain(*problem).Weight();
@@ -38829,19 +38923,20 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
 // ---- opkit/graph/memory/search/anneal.hpp
-// Annealing over the order in which buffers are placed, each at the lowest offset that is free: the
-// search where conflicts are more than spans of time say.
+// Simulated annealing over the order in which buffers are placed, each at the lowest free offset.
+// The search for problems whose conflicts are more than overlapping spans of time.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A move takes a buffer that makes the height, or one below it that conflicts with it, and places
-// it earlier. Of the neighbourhoods tried (insert anywhere, swap, move a block, several inserts,
-// the topmost buffers alone) it came lowest in equal time. A few buffers whose bound cannot be
-// reached have soon been in every order: the search gives up when many moves have found nothing
-// lower. For at most kMostInMatrix buffers.
+// Searches for a lower placing by moves in the order. A move takes a buffer that reaches the
+// height, or one placed before it that conflicts with it, and places it earlier. Of the
+// neighbourhoods tried (insert anywhere, swap, move a block, several inserts, the topmost buffers
+// alone) this one came lowest in equal time. A few buffers whose bound cannot be reached have soon
+// been in every order: the search gives up after many moves that found nothing lower. For at most
+// kMostInMatrix buffers.
 inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   const size_t n = Index(problem.count);
   constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
@@ -38901,16 +38996,16 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
 // ---- opkit/graph/memory/search/skyline_search.hpp
-// The search for a placing under a given ceiling, where spans of time alone decide conflicts.
-// Buffers are stacked on a skyline (address over time). Each step takes a valley of it, a run of
-// sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
-// one of the few buffers that reach the edge and fit between the walls, or nothing, and the space
+// The search for a placing under a given ceiling, if spans of time alone decide conflicts. Buffers
+// are stacked on a skyline (address over time). Each step takes a valley of it, a run of sections
+// lower than both neighbours, and decides what lies on its floor at one of its two edges. That is
+// one of the few buffers that reach the edge and fit between the walls, or nothing; then the space
 // below the next height is lost.
 //
 // A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
-// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices for its record of
-// failures is decided first (dom/wdeg: Boussemart et al., ECAI 2004), and a search that has failed
-// too often starts again with other preferences, but remembers where it failed.
+// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices per recorded failure is
+// decided first (dom/wdeg: Boussemart et al., ECAI 2004). A search that has failed too often starts
+// again with other preferences, but remembers where it failed.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
@@ -38932,8 +39027,8 @@ class SkylineSearch {
                }),
         weight_(sections_, 1.0) {}
 
-  // Looks for a placing of at most `ceiling` units, preferring buffers of low rank, for so many
-  // nodes and no later than the deadline (negative: none). kImpossible: there is none.
+  // Looks for a placing of at most `ceiling` units; prefers buffers of low rank. Gives up after
+  // `max_nodes` nodes or at the deadline (negative: none). kImpossible: there is no such placing.
   SearchEnd Run(int ceiling, const std::vector<int>& rank, int64_t max_nodes, int64_t deadline_ns) {
     ceiling_ = ceiling;
     rank_ = &rank;
@@ -38968,7 +39063,7 @@ class SkylineSearch {
   }
   int64_t nodes() const { return nodes_; }
 
-  // Old failures count for less than those of the restart to come.
+  // Reduces the weight of old failures, compared with those of the next restart.
   void Forget() {
     for (double& weight : weight_) weight = 1 + (weight - 1) * 0.9;
   }
@@ -38977,6 +39072,7 @@ class SkylineSearch {
   static constexpr int kNone =
       1 << 30;  // lowest offset of a placed buffer; floor where all are placed
 
+  // A node of the search: the choices at one edge, and the choice taken.
   struct Frame {
     size_t section = 0;  // the edge that is decided
     int floor = 0;
@@ -39004,7 +39100,7 @@ class SkylineSearch {
     std::iota(dirty_.begin(), dirty_.end(), 0);
   }
 
-  // Raises buffer j's lowest offset; sections that had their floor from it are dirty.
+  // Raises buffer j's lowest offset, and marks the sections that had their floor from it as dirty.
   void Lift(size_t j, int offset) {
     const int old = lowest_[j];
     Record(static_cast<int>(j), old);
@@ -39017,7 +39113,7 @@ class SkylineSearch {
   }
   void Record(int changed, int old) { trail_.push_back({changed, old}); }
 
-  // Brings the floors up to date; false when some section cannot hold its unplaced buffers.
+  // Brings the floors up to date. Returns false if some section cannot hold its unplaced buffers.
   bool Consistent() {
     bool consistent = true;
     for (int section : dirty_) {
@@ -39053,7 +39149,7 @@ class SkylineSearch {
     ++unplaced_;
   }
 
-  // Takes the frame's next choice; false when there is none left.
+  // Takes the frame's next choice. Returns false if there is none left.
   bool Advance(Frame* frame) {
     frame->placed = -1;
     while (frame->next < frame->end) {
@@ -39068,7 +39164,7 @@ class SkylineSearch {
     return Pass(*frame);
   }
 
-  // An equal buffer has been tried in this frame before.
+  // True if an equal buffer has been tried in this frame before.
   bool IsTwin(const Frame& frame, size_t i) const {
     for (size_t at = frame.first; at + 1 < frame.next; ++at) {
       const size_t j = Index(choices_[at]);
@@ -39092,6 +39188,7 @@ class SkylineSearch {
   }
 
   // Leaves the floor empty at the edge: raises its buffers to the next height where one may lie.
+  // Returns false if they cannot lie there under the ceiling.
   bool Pass(const Frame& frame) {
     const size_t s = frame.section;
     int next = kNone;
@@ -39198,8 +39295,8 @@ class SkylineSearch {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The order in which a restart prefers buffers: long, large or crowded ones first, in proportions
-// drawn at random.
+// Draws the order in which a restart prefers buffers: long, large or crowded ones first, in random
+// proportions.
 inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vector<int64_t>& length,
                                   const std::vector<int64_t>& peak, RandomGenerator& random) {
   const size_t n = length.size();
@@ -39218,7 +39315,7 @@ inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vecto
   return rank;
 }
 
-// Luby, Sinclair, Zuckerman 1993: 1 1 2 1 1 2 4 …, from 1.
+// Returns number i, from 1, of the sequence 1 1 2 1 1 2 4 … (Luby, Sinclair, Zuckerman 1993).
 inline int64_t Luby(int64_t i) {
   for (;;) {
     int64_t size = 1;
@@ -39228,8 +39325,9 @@ inline int64_t Luby(int64_t i) {
   }
 }
 
-// Every other restart tries the lowest ceiling that is not known to be impossible; the others halve
-// the way to it, and back up towards the best height after a failure.
+// Restarts the search until its budget is spent or the best placing is low enough. Every other
+// restart tries the lowest ceiling that is not known to be impossible. The others halve the way to
+// it, and go back up towards the best height after a failure.
 inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   constexpr int64_t kNodes = 250;
   RandomGenerator random(budget->seed);
@@ -39295,7 +39393,8 @@ inline void CheckSearchName(const std::string& name) {
           SuggestName(name, names));
 }
 
-// Runs the search of that name, or with an empty name the first one, if it can take the problem.
+// Runs the search of that name, if it can take the problem; for an empty name, the first one that
+// can. Does nothing if no conflicts are listed or the placing is low enough.
 inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
                           SearchBudget* budget, Placing* best) {
   if (problem.conflicts.empty() || best->height <= budget->enough) return;
@@ -39310,14 +39409,14 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 
 // ---- opkit/graph/memory/impl/plan_memory.ipp
-// The memory planner: makes the problem, places it greedily, raises the bound, searches.
+// Definitions of PlanMemory: makes the problem, places it greedily, raises the bound, searches.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Up to this many pairs, conflicts are listed, so that placing fills gaps.
+// The most pairs of buffers for which conflicts are listed, so that placing can fill gaps.
 inline constexpr int64_t kMostListedPairs = 8'000'000;
 
 inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const Placing& best) {
@@ -39388,8 +39487,8 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 
 // ---- opkit/graph/memory/impl/verify.ipp
-// The verifier of memory plans: looks at every pair of values that share bytes, and follows the
-// executor's rules step by step to see whether one is done with before the other begins.
+// The verifier of memory plans: examines every pair of values that share bytes, and follows the
+// executor's rules step by step to check that all uses of one end before the other begins.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
@@ -39420,7 +39519,7 @@ inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
   return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
 }
 
-// Looks at every pair of values that share bytes. A value and the views of it are one family: its
+// Examines every pair of values that share bytes. A value and its views are one family: the value's
 // bytes are needed from the first touch of any of them to the last.
 class RunVerifier {
  public:
@@ -39461,7 +39560,7 @@ class RunVerifier {
     int early, late;  // steps that disprove the order in which the two are stored
   };
 
-  // The value that i is a view of, through any number of views.
+  // Returns the value that value i is a view of, through any number of views; i if it is no view.
   size_t Family(size_t i) const {
     while (values_[i].view_of >= 0) i = Index(values_[i].view_of);
     return i;
@@ -39490,8 +39589,8 @@ class RunVerifier {
           pairs_.push_back({a, b, !kept_[a] && !there_[b], !kept_[b] && !there_[a], -1, -1});
   }
 
-  // Whether `step` makes value b, or a view of it, over a value of family a: it touches that family
-  // only by reading this one value, b lies where that value does, and the kernel permits it.
+  // True if `step` may write value b over a value of family a: the step touches that family only by
+  // reading this one value once, b fits at its address, and the kernel permits it.
   bool MayOverwrite(int step, size_t a, size_t b) const {
     size_t read = 0;
     int touches = 0;
@@ -39508,9 +39607,9 @@ class RunVerifier {
     });
   }
 
-  // Finds, for 64 steps at a time, which steps start only after them. Follows the executor's rules
-  // step by step: a step starts after the steps on its edges have completed and those of lower
-  // stages have returned.
+  // Finds, for 64 steps at a time, which steps start only after these have completed, and updates
+  // the pairs. Follows the executor's rules step by step: a step starts after the steps on its
+  // edges have completed and those of lower stages have returned.
   void CheckOrder() {
     const size_t n = Index(run_.nodes);
     std::vector<std::vector<int>> before(n);
@@ -39543,7 +39642,7 @@ class RunVerifier {
     }
   }
 
-  // Clears `precedes` when one of the 64 steps touches a and need not have completed when some step
+  // Clears `precedes` if one of the 64 steps touches a, and need not have completed when some step
   // that touches b starts.
   void Disprove(size_t first, const std::vector<uint64_t>& started, size_t a, size_t b,
                 bool* precedes, Pair* witness) {

@@ -10131,7 +10131,7 @@ OPKIT_INLINE Dim Dim::Either(const Dim& a, const Dim& b) {
 }
 
 namespace detail {
-// Whether the result is past int64.
+// Computes x op y. Returns true if the result exceeds int64.
 inline bool ComputeExtent(int64_t x, char op, int64_t y, int64_t* result) {
   return op == '+'   ? __builtin_add_overflow(x, y, result)
          : op == '-' ? __builtin_sub_overflow(x, y, result)
@@ -10188,8 +10188,12 @@ OPKIT_INLINE Dim SymbolicShape::Elements() const {
 OPKIT_INLINE bool SymbolicShape::Allows(const Shape& shape) const {
   if (!has_rank_) return true;
   if (rank() != shape.rank()) return false;
-  for (int axis = 0; axis < shape.rank(); ++axis)
-    if (!Dim::Compatible((*this)[axis], shape[axis])) return false;
+  const int64_t* extent = shape.data();
+  for (const Dim& dim : dims_) {
+    if (dim.is_known() ? *extent != dim.value() : *extent > dim.most().value_or(*extent))
+      return false;
+    ++extent;
+  }
   return true;
 }
 
@@ -14278,8 +14282,8 @@ namespace detail {
 // is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
-// This program's own table; set by the first call of ProgramHost(). Relaxed: the pointer is only
-// compared.
+// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
+// only compared.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
@@ -18497,6 +18501,9 @@ struct ThreadProfileEnd {
 OPKIT_INLINE Recorder& Recorder::Get() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
+    // Makes the table of names first. A fork runs the handlers that were registered last first, and
+    // the table's mutex is locked under this one's.
+    static_cast<void>(InternName("recorder"));
     pthread_atfork([] { Get().mutex_.Lock(); }, [] { Get().mutex_.Unlock(); },
                    [] { Get().ResetAfterFork(); });
     return made;
