@@ -28,8 +28,8 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
     float* out = y->mutable_data<float>();
     const int64_t columns = sizes.columns;
     // If scale or bias does not have the shape of a row, both are broadcast and applied afterwards.
-    const bool whole =
-        IsRow(scale, x.shape(), columns) && (!bias || IsRow(*bias, x.shape(), columns));
+    const bool whole = IsRow(scale.shape(), x.shape(), columns) &&
+                       (!bias || IsRow(bias->shape(), x.shape(), columns));
     const float* scales = whole ? scale.data<float>() : nullptr;
     const float* biases = whole && bias ? bias->data<float>() : nullptr;
     constexpr int64_t kGrain = 16384;  // elements for one thread
@@ -72,17 +72,6 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
     else
       out = (in - center) * factor * scale;
     return {center, factor};
-  }
-  // True if a factor, broadcast to X, has one element for each of the last `columns` elements.
-  static bool IsRow(const Tensor& factor, const Shape& x, int64_t columns) {
-    if (factor.numel() != columns) return false;
-    int64_t seen = 1;
-    for (int back = 1; back <= factor.rank(); ++back) {
-      if (factor.dim(-back) != 1 && factor.dim(-back) != x.dim(-back)) return false;
-      if (seen < columns && factor.dim(-back) != x.dim(-back)) return false;
-      seen *= factor.dim(-back);
-    }
-    return true;
   }
   // Multiplies y by the scale and adds the bias, both broadcast.
   static void ApplyBroadcast(const Tensor& scale, const Tensor* bias, Tensor& y) {

@@ -159,17 +159,6 @@ class LayerNormalizationOnednnOp final : public LayerNormalizationOpBase {
  private:
   static constexpr double kFlops = 40;  // an element takes as long as so many
 
-  // True if a tensor, broadcast to X, has one number for each of the last `columns` elements.
-  static bool IsRow(const Shape& shape, const Shape& x, int64_t columns) {
-    if (shape.numel() != columns || shape.rank() > x.rank()) return false;
-    int64_t seen = 1;  // elements of X in the axes so far
-    for (int axis = 1; axis <= shape.rank(); ++axis) {
-      if (shape.dim(-axis) != (seen < columns ? x.dim(-axis) : 1)) return false;
-      seen *= x.dim(-axis);
-    }
-    return true;
-  }
-
   detail::OnednnPrimitive primitive_;
 };
 

@@ -28,6 +28,16 @@ class LayerNormalizationOpBase : public StandardOperator {
     const int axis = NormalizeAxis(axis_, x.rank(), type());
     return {x.NumelBetween(0, axis), x.NumelBetween(axis, x.rank())};
   }
+  // True if a tensor, broadcast to X, has one number for each of the last `columns` elements.
+  static bool IsRow(const Shape& shape, const Shape& x, int64_t columns) {
+    if (shape.numel() != columns || shape.rank() > x.rank()) return false;
+    int64_t seen = 1;  // elements of X in the axes so far
+    for (int axis = 1; axis <= shape.rank(); ++axis) {
+      if (shape.dim(-axis) != (seen < columns ? x.dim(-axis) : 1)) return false;
+      seen *= x.dim(-axis);
+    }
+    return true;
+  }
   // Writes one element of Mean or InvStdDev, as float32 or bfloat16.
   static void Store(Tensor& statistics, int64_t row, double value) {
     if (statistics.dtype() == DType::kBFloat16)
