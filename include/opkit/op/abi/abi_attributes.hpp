@@ -29,17 +29,22 @@ template <class T>
 bool IsAligned(const T* array) {
   return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
 }
-// True if the other image's struct is not null, is aligned, and has a size that it can have.
+// True if the other image's pointer, to an array, a struct or room for a result, is not null and is
+// aligned.
+template <class T>
+bool IsUsable(const T* pointer) {
+  return pointer && IsAligned(pointer);
+}
+// True if the other image's struct is usable and has a size that it can have.
 template <class Struct>
 bool IsReadable(const Struct* it, uint64_t least_bytes) {
-  return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
+  return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
 // Throws kInvalidArgument if the other image's pointer for a result is null or not aligned.
 template <class T>
 void RequireRoom(const T* room, const char* what) {
-  if (!room || !IsAligned(room))
-    Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
+  if (!IsUsable(room)) Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
 }
 // Copies the other image's text; null is empty. Throws kInvalidArgument for a text without an end.
 std::string TextOfAbi(const char* text);

@@ -78,7 +78,7 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
   };
-  if (library.num_ops > 0 && (!library.ops || !IsAligned(library.ops)))
+  if (library.num_ops > 0 && !IsUsable(library.ops))
     refuse(
         StrCat("has operators, but opkit_library.ops is ", library.ops ? "not aligned" : "null"));
   if (library.num_ops > kMostOps)

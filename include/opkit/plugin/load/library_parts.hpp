@@ -25,7 +25,7 @@ template <class Struct>
 void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
               void (*add)(LoadedLibrary&, const Struct&)) {
   const std::string& library = loaded.image->name;
-  if (count > kMostParts || (count > 0 && (!all || !IsAligned(all))))
+  if (count > kMostParts || (count > 0 && !IsUsable(all)))
     RefuseDescription(library, StrCat("has ", count, " descriptions of a ", what,
                                       !all             ? ", which are null"
                                       : IsAligned(all) ? ""
