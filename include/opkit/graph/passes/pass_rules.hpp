@@ -37,15 +37,19 @@ inline bool HasEffect(const OperatorDef& def) {
   return false;
 }
 
+// True if some node rewrites a value that this node reads or makes.
+inline bool UsesRewritten(const GraphView& view, int node) {
+  for (const auto values : {view.inputs(node), view.outputs(node)})
+    for (const int value : values)
+      if (value >= 0 && view.IsRewritten(value)) return true;
+  return false;
+}
+
 // True if every run of the node gives the same outputs. The node may then run again, or be replaced
 // by an equal node. A node that uses a rewritten value is not repeatable.
 inline bool IsRepeatable(const GraphView& view, int node) {
   const OperatorDef& def = view.graph().node(node);
-  if (HasEffect(def) || RewritesInputs(def)) return false;
-  for (const auto values : {view.inputs(node), view.outputs(node)})
-    for (const int value : values)
-      if (value >= 0 && view.IsRewritten(value)) return false;
-  return true;
+  return !HasEffect(def) && !RewritesInputs(def) && !UsesRewritten(view, node);
 }
 
 // Returns the names of all control inputs.

@@ -56,10 +56,7 @@ class HardSwishMerger {
       return false;
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     if (!schema || !schema->is_standard() || view_.outputs(node).size() != 1) return false;
-    for (const auto values : {view_.inputs(node), view_.outputs(node)})
-      for (const int value : values)
-        if (value >= 0 && view_.IsRewritten(value)) return false;
-    return view_.outputs(node)[0] >= 0;
+    return view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
   }
   static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
   // True if the value is a float32 constant with one element that is near this number.

@@ -40,11 +40,8 @@ struct FusedGraph::Builder {
 
   // True if the node has exactly one output and no node rewrites its inputs or output.
   bool IsFree(int node) const {
-    const OperatorDef& def = view.graph().node(node);
-    for (const auto values : {view.inputs(node), view.outputs(node)})
-      for (const int value : values)
-        if (value >= 0 && view.IsRewritten(value)) return false;
-    return def.outputs().size() == 1 && !def.outputs()[0].empty();
+    const auto outputs = view.outputs(node);
+    return outputs.size() == 1 && outputs[0] >= 0 && !UsesRewritten(view, node);
   }
   // Returns the only reader of the chain's result if it may be fused; else -1. The first node of a
   // chain may wait for others by name, and other nodes may wait by name for the last.

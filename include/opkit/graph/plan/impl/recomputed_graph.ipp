@@ -67,15 +67,10 @@ OPKIT_COLD OPKIT_INLINE void RecomputedGraph::AddStep(int node, Device memory,
 // Estimates nanoseconds, for a core that does 100 operations and moves 10 bytes in each.
 OPKIT_COLD OPKIT_INLINE double RecomputedGraph::CostOf(int node) const {
   const OperatorDef& def = view_.graph().node(node);
-  const auto infos = [&](std::span<const int> values) {
-    std::vector<TensorInfo> out;
-    for (const int value : values)
-      out.push_back(value < 0 ? TensorInfo() : found_.plan_types()[value]);
-    return out;
-  };
   const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema) return 0;
-  const OpCost cost = schema->Cost(def, infos(view_.inputs(node)), infos(view_.outputs(node)));
+  const OpCost cost = schema->Cost(def, found_.plan_types().Of(view_.inputs(node)),
+                                   found_.plan_types().Of(view_.outputs(node)));
   return 0.01 * static_cast<double>(cost.flops) +
          0.1 * (static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
 }
