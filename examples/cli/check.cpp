@@ -91,7 +91,7 @@ class OperatorChecks {
     const OpSchema& schema = OpRegistry::Global().GetSchema(op);
     own_ = schema.origin() == library_.name();
     if (!RunsHere(op)) {
-      findings_.NotChecked("its kernels are for " + DevicesOf(library_, op) +
+      findings_.NotChecked("its kernels are for " + KernelsOf(library_, op) +
                            ", whose memory this program does not reach");
       return std::move(findings_);
     }

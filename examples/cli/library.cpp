@@ -21,7 +21,7 @@ std::string Contents(const std::string& path) {
   Table table("lll");
   table.Add({"operator", "kernels", "what it does"});
   for (const std::string& op : library.operators())
-    table.Add({Printable(op), DevicesOf(library, op), SummaryOf(library, op)});
+    table.Add({Printable(op), KernelsOf(library, op), SummaryOf(library, op)});
   std::string out = HeadOf(library) + "\n";
   if (!library.operators().empty()) out += "\n" + table.Format(true, stdout);
   const auto list = [&](const char* what, const std::vector<std::string>& names) {
@@ -84,7 +84,7 @@ void LoadLibraries(const std::vector<std::string>& paths) {
   }
 }
 
-std::string DevicesOf(const Library& library, const std::string& op) {
+std::string KernelsOf(const Library& library, const std::string& op) {
   std::string out;
   for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
     if (kernel->origin == library.name())

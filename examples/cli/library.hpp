@@ -20,8 +20,9 @@ void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths);
 opkit::Library LoadLibrary(const std::string& path);
 void LoadLibraries(const std::vector<std::string>& paths);
 
-// The device types that the library's kernels of this operator are for, "cpu, cuda".
-std::string DevicesOf(const opkit::Library& library, const std::string& op);
+// The kernels of this operator that the library has: device types, and backends if they have names,
+// "cpu, cpu (fast)".
+std::string KernelsOf(const opkit::Library& library, const std::string& op);
 // What it does, in a sentence.
 std::string SummaryOf(const opkit::Library& library, const std::string& op);
 // "libgemm.so: 2 operators, …"

@@ -2348,7 +2348,8 @@ class OPKIT_EXPORT NotKnownYet : public Error {
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
-// One extent. Two symbols of the same name are the same extent; two unknown extents may differ.
+// An extent of a shape. Two symbols of the same name are the same extent; two unknown extents may
+// differ.
 class Dim {
  public:
   Dim() = default;  // unknown
@@ -18003,15 +18004,19 @@ inline bool HasEffect(const OperatorDef& def) {
   return false;
 }
 
+// True if some node rewrites a value that this node reads or makes.
+inline bool UsesRewritten(const GraphView& view, int node) {
+  for (const auto values : {view.inputs(node), view.outputs(node)})
+    for (const int value : values)
+      if (value >= 0 && view.IsRewritten(value)) return true;
+  return false;
+}
+
 // True if every run of the node gives the same outputs. The node may then run again, or be replaced
 // by an equal node. A node that uses a rewritten value is not repeatable.
 inline bool IsRepeatable(const GraphView& view, int node) {
   const OperatorDef& def = view.graph().node(node);
-  if (HasEffect(def) || RewritesInputs(def)) return false;
-  for (const auto values : {view.inputs(node), view.outputs(node)})
-    for (const int value : values)
-      if (value >= 0 && view.IsRewritten(value)) return false;
-  return true;
+  return !HasEffect(def) && !RewritesInputs(def) && !UsesRewritten(view, node);
 }
 
 // Returns the names of all control inputs.
@@ -23527,7 +23532,7 @@ class GradientNodes {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One call of AddGradients.
+// Does the work of one call of AddGradients.
 class GradientBuilder {
  public:
   GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
@@ -29399,15 +29404,10 @@ OPKIT_COLD OPKIT_INLINE void RecomputedGraph::AddStep(int node, Device memory,
 // Estimates nanoseconds, for a core that does 100 operations and moves 10 bytes in each.
 OPKIT_COLD OPKIT_INLINE double RecomputedGraph::CostOf(int node) const {
   const OperatorDef& def = view_.graph().node(node);
-  const auto infos = [&](std::span<const int> values) {
-    std::vector<TensorInfo> out;
-    for (const int value : values)
-      out.push_back(value < 0 ? TensorInfo() : found_.plan_types()[value]);
-    return out;
-  };
   const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema) return 0;
-  const OpCost cost = schema->Cost(def, infos(view_.inputs(node)), infos(view_.outputs(node)));
+  const OpCost cost = schema->Cost(def, found_.plan_types().Of(view_.inputs(node)),
+                                   found_.plan_types().Of(view_.outputs(node)));
   return 0.01 * static_cast<double>(cost.flops) +
          0.1 * (static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
 }
@@ -30660,7 +30660,7 @@ class AbiValues {
 // Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && (!names || !IsAligned(names))))
+  if (count > most || (count > 0 && !IsUsable(names)))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
   std::vector<std::string> read;
@@ -30675,7 +30675,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
-      (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
+      (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
           "null or too many");
@@ -31867,8 +31867,7 @@ inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
             problem);
     graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
   }
-  if (from.num_nodes > kMostNodes ||
-      (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
+  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !IsUsable(from.nodes)))
     Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
   for (uint64_t i = 0; i < from.num_nodes; ++i)

@@ -3524,17 +3524,22 @@ template <class T>
 bool IsAligned(const T* array) {
   return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
 }
-// True if the other image's struct is not null, is aligned, and has a size that it can have.
+// True if the other image's pointer, to an array, a struct or room for a result, is not null and is
+// aligned.
+template <class T>
+bool IsUsable(const T* pointer) {
+  return pointer && IsAligned(pointer);
+}
+// True if the other image's struct is usable and has a size that it can have.
 template <class Struct>
 bool IsReadable(const Struct* it, uint64_t least_bytes) {
-  return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
+  return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
 // Throws kInvalidArgument if the other image's pointer for a result is null or not aligned.
 template <class T>
 void RequireRoom(const T* room, const char* what) {
-  if (!room || !IsAligned(room))
-    Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
+  if (!IsUsable(room)) Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
 }
 // Copies the other image's text; null is empty. Throws kInvalidArgument for a text without an end.
 std::string TextOfAbi(const char* text);
@@ -7067,7 +7072,7 @@ OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
 
 OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Arguments out;
-  if (count > kMostParts || (count > 0 && (!attrs || !IsAligned(attrs))))
+  if (count > kMostParts || (count > 0 && !IsUsable(attrs)))
     Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
           attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
@@ -8335,7 +8340,7 @@ class AbiValues {
 // Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && (!names || !IsAligned(names))))
+  if (count > most || (count > 0 && !IsUsable(names)))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
   std::vector<std::string> read;
@@ -8350,7 +8355,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
-      (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
+      (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
           "null or too many");
@@ -9625,8 +9630,7 @@ inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
             problem);
     graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
   }
-  if (from.num_nodes > kMostNodes ||
-      (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
+  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !IsUsable(from.nodes)))
     Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
   for (uint64_t i = 0; i < from.num_nodes; ++i)
@@ -10645,7 +10649,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
     if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
-        (rank > 0 && (!shape || !IsAligned(shape))))
+        (rank > 0 && !IsUsable(shape)))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
             " in operator ", state.op);
     return Shape(Dims(shape, static_cast<size_t>(rank)));
@@ -10905,29 +10909,25 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }));
   }
 
-  template <class T>
-  static bool IsAt(const T* place) {
-    return place && IsAligned(place);
-  }
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
   static std::string_view TextOfSpan(const char* name) { return TextOfSize(name, kMostTextBytes); }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
-    if (!IsAt(scope)) return;
+    if (!IsUsable(scope)) return;
     new (static_cast<void*>(scope)) InvocationScope(
         InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
-    if (!IsAt(scope)) return;
+    if (!IsUsable(scope)) return;
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    if (IsAt(identity)) *identity = ToAbi(CurrentInvocation());
+    if (IsUsable(identity)) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    if (IsAt(scope))
+    if (IsUsable(scope))
       new (static_cast<void*>(scope)) InvocationScope(
-          InvocationScope::Adopt(IsAt(identity) ? FromAbi(*identity) : CurrentInvocation()));
+          InvocationScope::Adopt(IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -11007,7 +11007,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
   static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
-    if (!IsAt(scope)) return;
+    if (!IsUsable(scope)) return;
     const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
     new (static_cast<void*>(scope)) InvocationScope(
         is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {

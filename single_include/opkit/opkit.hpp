@@ -2347,7 +2347,8 @@ class OPKIT_EXPORT NotKnownYet : public Error {
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
-// One extent. Two symbols of the same name are the same extent; two unknown extents may differ.
+// An extent of a shape. Two symbols of the same name are the same extent; two unknown extents may
+// differ.
 class Dim {
  public:
   Dim() = default;  // unknown
@@ -15968,7 +15969,7 @@ class AbiValues {
 // Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && (!names || !IsAligned(names))))
+  if (count > most || (count > 0 && !IsUsable(names)))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
   std::vector<std::string> read;
@@ -15983,7 +15984,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
-      (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
+      (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
           "null or too many");

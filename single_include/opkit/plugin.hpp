@@ -2350,7 +2350,8 @@ class OPKIT_EXPORT NotKnownYet : public Error {
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
-// One extent. Two symbols of the same name are the same extent; two unknown extents may differ.
+// An extent of a shape. Two symbols of the same name are the same extent; two unknown extents may
+// differ.
 class Dim {
  public:
   Dim() = default;  // unknown
@@ -9390,17 +9391,22 @@ template <class T>
 bool IsAligned(const T* array) {
   return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
 }
-// True if the other image's struct is not null, is aligned, and has a size that it can have.
+// True if the other image's pointer, to an array, a struct or room for a result, is not null and is
+// aligned.
+template <class T>
+bool IsUsable(const T* pointer) {
+  return pointer && IsAligned(pointer);
+}
+// True if the other image's struct is usable and has a size that it can have.
 template <class Struct>
 bool IsReadable(const Struct* it, uint64_t least_bytes) {
-  return it && IsAligned(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
+  return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
 // Throws kInvalidArgument if the other image's pointer for a result is null or not aligned.
 template <class T>
 void RequireRoom(const T* room, const char* what) {
-  if (!room || !IsAligned(room))
-    Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
+  if (!IsUsable(room)) Throw(ErrorCode::kInvalidArgument, what, " has no room for its answer");
 }
 // Copies the other image's text; null is empty. Throws kInvalidArgument for a text without an end.
 std::string TextOfAbi(const char* text);
@@ -17630,7 +17636,7 @@ OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
 
 OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Arguments out;
-  if (count > kMostParts || (count > 0 && (!attrs || !IsAligned(attrs))))
+  if (count > kMostParts || (count > 0 && !IsUsable(attrs)))
     Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
           attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
@@ -17866,7 +17872,7 @@ class AbiValues {
 // Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && (!names || !IsAligned(names))))
+  if (count > most || (count > 0 && !IsUsable(names)))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
   std::vector<std::string> read;
@@ -17881,7 +17887,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
   if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
-      (from->num_graphs > 0 && (!from->graphs || !IsAligned(from->graphs))))
+      (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
           "null or too many");
@@ -18319,7 +18325,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
     if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
-        (rank > 0 && (!shape || !IsAligned(shape))))
+        (rank > 0 && !IsUsable(shape)))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
             " in operator ", state.op);
     return Shape(Dims(shape, static_cast<size_t>(rank)));
@@ -18579,29 +18585,25 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }));
   }
 
-  template <class T>
-  static bool IsAt(const T* place) {
-    return place && IsAligned(place);
-  }
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
   static uint32_t NameOfSpan(const char* name) { return name ? InternName(TextOfSpan(name)) : 0; }
   static std::string_view TextOfSpan(const char* name) { return TextOfSize(name, kMostTextBytes); }
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
-    if (!IsAt(scope)) return;
+    if (!IsUsable(scope)) return;
     new (static_cast<void*>(scope)) InvocationScope(
         InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
-    if (!IsAt(scope)) return;
+    if (!IsUsable(scope)) return;
     std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
   }
   static void CurrentIdentity(opkit_invocation* identity) {
-    if (IsAt(identity)) *identity = ToAbi(CurrentInvocation());
+    if (IsUsable(identity)) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    if (IsAt(scope))
+    if (IsUsable(scope))
       new (static_cast<void*>(scope)) InvocationScope(
-          InvocationScope::Adopt(IsAt(identity) ? FromAbi(*identity) : CurrentInvocation()));
+          InvocationScope::Adopt(IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -18681,7 +18683,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
   static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
-    if (!IsAt(scope)) return;
+    if (!IsUsable(scope)) return;
     const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
     new (static_cast<void*>(scope)) InvocationScope(
         is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
@@ -21413,8 +21415,7 @@ inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
             problem);
     graph.AddConstant(constants[i], constant_of(constants[i], *from.constants[i]));
   }
-  if (from.num_nodes > kMostNodes ||
-      (from.num_nodes > 0 && (!from.nodes || !IsAligned(from.nodes))))
+  if (from.num_nodes > kMostNodes || (from.num_nodes > 0 && !IsUsable(from.nodes)))
     Throw(ErrorCode::kInvalidArgument, "graph ", what, " has ", from.num_nodes, " nodes",
           from.nodes ? "" : ", which are null");
   for (uint64_t i = 0; i < from.num_nodes; ++i)
@@ -23033,7 +23034,7 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   }
 }
 
-// One call of a library's gradient function, and the nodes and names that it returns.
+// Makes one call of a library's gradient function, and keeps the nodes and names that it returns.
 class LibraryGradientCall {
  public:
   LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
@@ -23176,7 +23177,7 @@ template <class Struct>
 void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
               void (*add)(LoadedLibrary&, const Struct&)) {
   const std::string& library = loaded.image->name;
-  if (count > kMostParts || (count > 0 && (!all || !IsAligned(all))))
+  if (count > kMostParts || (count > 0 && !IsUsable(all)))
     RefuseDescription(library, StrCat("has ", count, " descriptions of a ", what,
                                       !all             ? ", which are null"
                                       : IsAligned(all) ? ""
@@ -24724,7 +24725,7 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                           ErrorCode code = ErrorCode::kInvalidArgument) {
     RefuseDescription(name, what, mend, code);
   };
-  if (library.num_ops > 0 && (!library.ops || !IsAligned(library.ops)))
+  if (library.num_ops > 0 && !IsUsable(library.ops))
     refuse(
         StrCat("has operators, but opkit_library.ops is ", library.ops ? "not aligned" : "null"));
   if (library.num_ops > kMostOps)
@@ -27104,15 +27105,19 @@ inline bool HasEffect(const OperatorDef& def) {
   return false;
 }
 
+// True if some node rewrites a value that this node reads or makes.
+inline bool UsesRewritten(const GraphView& view, int node) {
+  for (const auto values : {view.inputs(node), view.outputs(node)})
+    for (const int value : values)
+      if (value >= 0 && view.IsRewritten(value)) return true;
+  return false;
+}
+
 // True if every run of the node gives the same outputs. The node may then run again, or be replaced
 // by an equal node. A node that uses a rewritten value is not repeatable.
 inline bool IsRepeatable(const GraphView& view, int node) {
   const OperatorDef& def = view.graph().node(node);
-  if (HasEffect(def) || RewritesInputs(def)) return false;
-  for (const auto values : {view.inputs(node), view.outputs(node)})
-    for (const int value : values)
-      if (value >= 0 && view.IsRewritten(value)) return false;
-  return true;
+  return !HasEffect(def) && !RewritesInputs(def) && !UsesRewritten(view, node);
 }
 
 // Returns the names of all control inputs.
@@ -32466,11 +32471,8 @@ struct FusedGraph::Builder {
 
   // True if the node has exactly one output and no node rewrites its inputs or output.
   bool IsFree(int node) const {
-    const OperatorDef& def = view.graph().node(node);
-    for (const auto values : {view.inputs(node), view.outputs(node)})
-      for (const int value : values)
-        if (value >= 0 && view.IsRewritten(value)) return false;
-    return def.outputs().size() == 1 && !def.outputs()[0].empty();
+    const auto outputs = view.outputs(node);
+    return outputs.size() == 1 && outputs[0] >= 0 && !UsesRewritten(view, node);
   }
   // Returns the only reader of the chain's result if it may be fused; else -1. The first node of a
   // chain may wait for others by name, and other nodes may wait by name for the last.
@@ -34021,7 +34023,8 @@ class GroupGraph {
   int64_t bank_;  // edges that searches may still examine
 };
 
-// One call of CutSubgraphs: tries several orders of the joins and keeps the best result.
+// Does the work of one call of CutSubgraphs: tries several orders of the joins and keeps the best
+// result.
 class SubgraphCutter {
  public:
   explicit SubgraphCutter(const CutProblem& problem)
@@ -37336,15 +37339,10 @@ OPKIT_COLD OPKIT_INLINE void RecomputedGraph::AddStep(int node, Device memory,
 // Estimates nanoseconds, for a core that does 100 operations and moves 10 bytes in each.
 OPKIT_COLD OPKIT_INLINE double RecomputedGraph::CostOf(int node) const {
   const OperatorDef& def = view_.graph().node(node);
-  const auto infos = [&](std::span<const int> values) {
-    std::vector<TensorInfo> out;
-    for (const int value : values)
-      out.push_back(value < 0 ? TensorInfo() : found_.plan_types()[value]);
-    return out;
-  };
   const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema) return 0;
-  const OpCost cost = schema->Cost(def, infos(view_.inputs(node)), infos(view_.outputs(node)));
+  const OpCost cost = schema->Cost(def, found_.plan_types().Of(view_.inputs(node)),
+                                   found_.plan_types().Of(view_.outputs(node)));
   return 0.01 * static_cast<double>(cost.flops) +
          0.1 * (static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
 }

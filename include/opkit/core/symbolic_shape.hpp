@@ -17,7 +17,8 @@ class OPKIT_EXPORT NotKnownYet : public Error {
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
-// One extent. Two symbols of the same name are the same extent; two unknown extents may differ.
+// An extent of a shape. Two symbols of the same name are the same extent; two unknown extents may
+// differ.
 class Dim {
  public:
   Dim() = default;  // unknown

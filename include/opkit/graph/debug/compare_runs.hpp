@@ -33,7 +33,8 @@ struct ComparedValue {
   double max_abs = 0;     // the largest |found - expected|; infinite if only one of them is a NaN
   double max_rel = 0;     // the largest |found - expected| / |expected|, without zeros
   std::vector<int64_t> first = {};  // the index of the first element that differs
-  // That element in each run. If the types differ, the types: no element is compared then.
+  // The first different element in each run; the types of the value if these differ, since no
+  // element is compared then.
   std::string found = {}, expected = {};
 };
 

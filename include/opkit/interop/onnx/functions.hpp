@@ -22,7 +22,7 @@ class OnnxFunctionInliner {
  private:
   static constexpr size_t kMaxBytes = size_t{1} << 30;
 
-  // One call of a function: what the names and attributes of its body stand for.
+  // A call of a function: what the names and attributes of its body stand for.
   struct Call {
     const OnnxFunctionProto& function;
     const OnnxNodeProto& node;

@@ -428,7 +428,7 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
   }
 }
 
-// One call of a library's gradient function, and the nodes and names that it returns.
+// Makes one call of a library's gradient function, and keeps the nodes and names that it returns.
 class LibraryGradientCall {
  public:
   LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,

@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One call of AddGradients.
+// Does the work of one call of AddGradients.
 class GradientBuilder {
  public:
   GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,

@@ -236,7 +236,8 @@ class GroupGraph {
   int64_t bank_;  // edges that searches may still examine
 };
 
-// One call of CutSubgraphs: tries several orders of the joins and keeps the best result.
+// Does the work of one call of CutSubgraphs: tries several orders of the joins and keeps the best
+// result.
 class SubgraphCutter {
  public:
   explicit SubgraphCutter(const CutProblem& problem)
