@@ -16,8 +16,7 @@
 #include "read_text.hpp"
 #include "render.hpp"
 
-namespace demo {
-namespace {
+namespace demo { namespace {
 
 namespace fs = std::filesystem;
 using cli::Fixed;

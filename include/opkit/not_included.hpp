@@ -6,7 +6,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
@@ -14,15 +14,17 @@ class OpResource;         // defined in opkit/functions.hpp
 class GradientMakerBase;  // defined in opkit/graph.hpp
 class Profiler;           // defined in opkit/profile.hpp
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // For a variable of an incomplete class, clang shows the class's declaration. g++ does not; for an
 // unknown name it suggests the same name in another namespace and shows that declaration.
+// clang-format off
 #ifdef __clang__
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 #else
 namespace opkit_not_included {
 #endif
+// clang-format on
 
 class Graph;            // defined in opkit/graph.hpp
 class Plan;             // defined in opkit/graph.hpp
@@ -36,6 +38,7 @@ struct ProfileOptions;  // defined in opkit/profile.hpp
 class Library;          // defined in opkit/plugin.hpp
 
 #ifdef __clang__
+}
 }  // namespace opkit
 #else
 }  // namespace opkit_not_included

@@ -48,7 +48,7 @@
 // ---- opkit/version.hpp
 // The toolkit's version, and the inline namespace made of it: objects compiled against two versions
 // share no symbol, so their layouts never mix. Every header opens
-// `namespace opkit::inline OPKIT_ABI {`.
+// `namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
 
@@ -60,9 +60,9 @@
 // Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
 // consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
 #if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
-#define OPKIT_ABI v0_1_compiled
+#define OPKIT_INLINE_NAMESPACE v0_1_compiled
 #else
-#define OPKIT_ABI v0_1
+#define OPKIT_INLINE_NAMESPACE v0_1
 #endif
 
 #endif  // OPKIT_VERSION_HPP_
@@ -210,7 +210,7 @@
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
@@ -218,15 +218,17 @@ class OpResource;         // defined in opkit/functions.hpp
 class GradientMakerBase;  // defined in opkit/graph.hpp
 class Profiler;           // defined in opkit/profile.hpp
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // For a variable of an incomplete class, clang shows the class's declaration. g++ does not; for an
 // unknown name it suggests the same name in another namespace and shows that declaration.
+// clang-format off
 #ifdef __clang__
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 #else
 namespace opkit_not_included {
 #endif
+// clang-format on
 
 class Graph;            // defined in opkit/graph.hpp
 class Plan;             // defined in opkit/graph.hpp
@@ -240,6 +242,7 @@ struct ProfileOptions;  // defined in opkit/profile.hpp
 class Library;          // defined in opkit/plugin.hpp
 
 #ifdef __clang__
+}
 }  // namespace opkit
 #else
 }  // namespace opkit_not_included
@@ -280,7 +283,7 @@ class Library;          // defined in opkit/plugin.hpp
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -369,7 +372,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
   return out << ToString(value);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_STRINGS_HPP_
 
@@ -378,7 +381,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 #ifndef OPKIT_BASE_SUGGEST_HPP_
 #define OPKIT_BASE_SUGGEST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
 // case.
@@ -393,7 +396,7 @@ OPKIT_COLD std::string NearestName(std::string_view name,
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_SUGGEST_HPP_
 
@@ -404,7 +407,7 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
@@ -505,7 +508,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
 // false. For operator authors.
@@ -534,7 +537,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DType : uint8_t {
   kUndefined,
@@ -731,7 +734,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
   return call(f);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
@@ -742,8 +745,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #ifndef OPKIT_BASE_HOOK_HPP_
 #define OPKIT_BASE_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Throws the Error (kFailedPrecondition) for a call through an empty hook.
 [[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
@@ -791,7 +793,7 @@ class Hook<R(Args...)> {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -801,7 +803,7 @@ class Hook<R(Args...)> {
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Base class of the objects that IntrusivePtr holds.
 class RefCounted {
@@ -889,7 +891,7 @@ struct Shared : RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -900,7 +902,7 @@ struct Shared : RefCounted {
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
@@ -958,7 +960,7 @@ struct Layout {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
@@ -968,8 +970,7 @@ struct Layout {
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts `i`, which must not be negative.
 template <class Integer>
@@ -978,7 +979,7 @@ constexpr size_t Index(Integer i) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -988,7 +989,7 @@ constexpr size_t Index(Integer i) {
 #ifndef OPKIT_CORE_SHAPE_HPP_
 #define OPKIT_CORE_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
@@ -1142,7 +1143,7 @@ class Shape {
   int64_t numel_ = 1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
@@ -1157,8 +1158,7 @@ class Shape {
 #ifndef OPKIT_BASE_PLATFORM_HPP_
 #define OPKIT_BASE_PLATFORM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
@@ -1304,7 +1304,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -1314,7 +1314,7 @@ void ForgetMapped(const void* data, size_t size);
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DeviceType : int32_t {
   kCPU = 1,
@@ -1365,7 +1365,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -1375,7 +1375,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device {
   DeviceType type = DeviceType::kCPU;
@@ -1451,7 +1451,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
                            : StrCat(ToString(device.type), ":", device.index);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
 
@@ -1462,7 +1462,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
@@ -1540,7 +1540,7 @@ Allocator& GetAllocator(DeviceType type);
 // if none). `allocator` must live until the process ends or every storage made from it is gone.
 Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -1550,7 +1550,7 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
@@ -1603,7 +1603,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
   return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_STORAGE_HPP_
 
@@ -1613,7 +1613,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
@@ -1867,7 +1867,7 @@ class Tensor {
   DType dtype_ = DType::kUndefined;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_TENSOR_HPP_
 
@@ -1877,7 +1877,7 @@ class Tensor {
 #ifndef OPKIT_CORE_ATTRIBUTE_HPP_
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
@@ -2127,7 +2127,7 @@ class Arguments {
   std::vector<NamedAttribute> items_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
@@ -2138,7 +2138,7 @@ class Arguments {
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace dlpack {
 
 struct DLDevice {
@@ -2332,7 +2332,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   return detail::ImportDLPack(managed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DLPACK_HPP_
 
@@ -2343,7 +2343,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
 #ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 #define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Thrown by functions that need a rank or an extent that is not known. From an inference function
 // it means that nothing can be inferred yet, which is no Error of Compile.
@@ -2490,7 +2490,7 @@ class SymbolicShape {
   bool has_rank_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
@@ -2499,7 +2499,7 @@ class SymbolicShape {
 #ifndef OPKIT_BASE_TIMEOUT_HPP_
 #define OPKIT_BASE_TIMEOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   event.Finish();                                // for ever
 //   event.Finish(std::chrono::milliseconds(50));
@@ -2533,7 +2533,7 @@ class Timeout {
   int64_t ns_ = -1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_TIMEOUT_HPP_
 
@@ -2544,7 +2544,7 @@ class Timeout {
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
@@ -2600,7 +2600,7 @@ class FunctionRef<R(Args...)> {
   R (*call_)(Target, Args...);
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FUNCTION_REF_HPP_
 
@@ -2610,7 +2610,7 @@ class FunctionRef<R(Args...)> {
 #ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 #define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -2734,7 +2734,7 @@ class UniqueFunction<R(Args...)> {
   detail::FunctionStorage storage_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
@@ -2746,7 +2746,7 @@ class UniqueFunction<R(Args...)> {
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
 
@@ -2940,7 +2940,7 @@ class Event {
   IntrusivePtr<EventState> spare_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_EVENT_HPP_
 
@@ -2950,7 +2950,7 @@ class Event {
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The context of a device. A user's own device needs a class like CPUContext below and a
 // REGISTER_<DEVICE>_OPERATOR macro of one line (op/registration.hpp). If its memory is not the
@@ -3029,7 +3029,7 @@ class CPUContext {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
@@ -3039,7 +3039,7 @@ class CPUContext {
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
@@ -3053,7 +3053,7 @@ void SetRoomForNames(int64_t bytes);
 // Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -3065,7 +3065,7 @@ std::string InternedName(uint32_t number);
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
@@ -3282,7 +3282,7 @@ class IssueScope {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -3292,7 +3292,7 @@ class IssueScope {
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
 // a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
@@ -3394,7 +3394,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   *target = std::move(result);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
 
@@ -3405,7 +3405,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
 // that event becomes FAILED with the exception; later work runs normally. The failure of an
@@ -3562,7 +3562,7 @@ class CPUStreamContext {
   std::optional<Event> drained_;  // kept to reuse its memory
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
 
@@ -3573,8 +3573,7 @@ class CPUStreamContext {
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A place in the list, on the sleeping thread's stack.
 struct IdleThread {
@@ -3681,7 +3680,7 @@ class IdleList {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3690,8 +3689,7 @@ class IdleList {
 #ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct SpinTimes {  // in ticks
   uint64_t idle = 0;
@@ -3726,7 +3724,7 @@ class IdleSpin {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3736,8 +3734,7 @@ class IdleSpin {
 #ifndef OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 #define OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
 // thread that finds it locked for long yields the CPU, since the holder may have lost its own.
@@ -3782,7 +3779,7 @@ class SpinLockGuard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
@@ -3792,8 +3789,7 @@ class SpinLockGuard {
 #ifndef OPKIT_ENGINE_POOL_INBOX_HPP_
 #define OPKIT_ENGINE_POOL_INBOX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct InboxNode {
   std::atomic<InboxNode*> next{nullptr};
@@ -3868,7 +3864,7 @@ class Inbox {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
 
@@ -3878,7 +3874,7 @@ class Inbox {
 #ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
 #define OPKIT_ENGINE_POOL_LATCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -3926,7 +3922,7 @@ class Latch {
   std::atomic<int64_t> count_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
 
@@ -3938,8 +3934,7 @@ class Latch {
 #ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 #define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
@@ -4093,7 +4088,7 @@ class LoopBoard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -4103,7 +4098,7 @@ class LoopBoard {
 #ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 #define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
 // returned. `work` throws nothing. Called by several threads at once.
@@ -4120,7 +4115,7 @@ struct OwnThreads {
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
@@ -4131,7 +4126,7 @@ inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 #ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
 #define OPKIT_ENGINE_THREAD_POOL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
@@ -4332,7 +4327,7 @@ inline int NumThreads() {
 // Resizes the process's pool.
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_THREAD_POOL_HPP_
 
@@ -4342,7 +4337,7 @@ inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); 
 #ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The bodies of ParallelFor and ParallelForRange.
 template <class F>
@@ -4430,7 +4425,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
   });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
@@ -4441,7 +4436,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 #ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
 //
@@ -4465,7 +4460,7 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
     context.Launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
@@ -4488,8 +4483,7 @@ __attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
 #endif
 }
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a unit of the other kind is linked into this program or shared library.
 inline bool ImageMixesModes() {
@@ -4507,7 +4501,7 @@ inline constexpr const char* kMixedModes =
     "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -4517,7 +4511,7 @@ inline constexpr const char* kMixedModes =
 #ifndef OPKIT_OP_FWD_HPP_
 #define OPKIT_OP_FWD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct TensorInfo;
@@ -4550,7 +4544,7 @@ class GradientNames;
 class GradientMakerBase;
 class GradientRegistry;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FWD_HPP_
 
@@ -4560,7 +4554,7 @@ class GradientRegistry;
 #ifndef OPKIT_OP_OPERATOR_DEF_HPP_
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class GradientNames;
 class InferenceContext;
@@ -4691,7 +4685,7 @@ class OperatorDef {
   detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
@@ -4701,7 +4695,7 @@ class OperatorDef {
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The knowledge of a value before it is computed.
 struct TensorInfo {
@@ -4867,7 +4861,7 @@ class InferenceCache {
                                               const Tensor& made, const Layout& promised);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INFERENCE_HPP_
 
@@ -4877,7 +4871,7 @@ class InferenceCache {
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
@@ -5009,7 +5003,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
       : Error(ErrorCode::kUnsupported, std::move(what)) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_HPP_
 
@@ -5018,7 +5012,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 #ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
 #define OPKIT_OP_SCHEMA_OP_COST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The work of one run, for benchmarks, profiles and selection.
 struct OpCost {
@@ -5028,7 +5022,7 @@ struct OpCost {
   uint64_t params_bytes = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
 
@@ -5038,7 +5032,7 @@ struct OpCost {
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -5074,7 +5068,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -5085,7 +5079,7 @@ struct ValueSchema {
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5455,7 +5449,7 @@ class OpSchema {
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_HPP_
 
@@ -5469,7 +5463,7 @@ class OpSchema {
 // Defined in an image (a program or shared object) if one of its units includes plugin/author.hpp.
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True in a library that is loaded at run time: it has its own registries, whatever symbols the
@@ -5663,7 +5657,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
     for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OP_REGISTRY_HPP_
 
@@ -5674,7 +5668,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 #ifndef OPKIT_OP_OBSERVER_HPP_
 #define OPKIT_OP_OBSERVER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5784,7 +5778,7 @@ class ObserverScope {
   bool succeeded_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
 
@@ -5794,7 +5788,7 @@ class ObserverScope {
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -5822,7 +5816,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -5832,7 +5826,7 @@ class NameIndex {
 #ifndef OPKIT_OP_WORKSPACE_HPP_
 #define OPKIT_OP_WORKSPACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Owns one object of any type. Not copyable; not synchronised.
 class Blob {
@@ -5935,7 +5929,7 @@ class Workspace {
   std::vector<char> is_shared_;  // by number; true for a blob of another workspace
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_WORKSPACE_HPP_
 
@@ -5945,7 +5939,7 @@ class Workspace {
 #ifndef OPKIT_OP_OPERATOR_BASE_HPP_
 #define OPKIT_OP_OPERATOR_BASE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Tensors of the current run that are not in blobs: new tensors for outputs whose present tensor is
@@ -6457,7 +6451,7 @@ class OperatorBase : public Observable<OperatorBase> {
   mutable SpanNames span_names_;  // valid after the first span_names()
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_BASE_HPP_
 
@@ -6467,7 +6461,7 @@ class OperatorBase : public Observable<OperatorBase> {
 #ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
 #define OPKIT_OP_CREATE_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Decisions about a node that were made before its operator is created.
 struct CreateOptions {
   const Kernel* kernel = nullptr;        // null: the first kernel that accepts the node
@@ -6563,7 +6557,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
                                          const KernelConfig* config);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
 
@@ -6573,7 +6567,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
 #ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
 #define OPKIT_OP_DISPATCH_HELPER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The element types that an operator has code for. GenericTensorImplementation as the last type
 // sends every other dtype to DoRunWithOtherType.
@@ -6653,7 +6647,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
 
@@ -6663,8 +6657,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
 #ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 #define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class OperatorCall;
 
@@ -6685,7 +6678,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -6695,7 +6688,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
 #ifndef OPKIT_OP_INVOKE_HPP_
 #define OPKIT_OP_INVOKE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
@@ -6819,7 +6812,7 @@ class PendingOutputs {
 OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
                                              Arguments args = {}, InvokeOptions options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INVOKE_HPP_
 
@@ -6829,7 +6822,7 @@ OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   template <class Context>
 //   class ScaleOp final : public opkit::Operator<Context> {
@@ -7026,7 +7019,7 @@ class Operator : public OperatorBase {
   Context context_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Makes names of the base usable without `this->` and without `template` in a class template
 // derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
@@ -7120,8 +7113,7 @@ class Operator : public OperatorBase {
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator that ResolvedOperator calls on the caller's tensors.
 class OperatorCall {
@@ -7168,7 +7160,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -7178,8 +7170,7 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #ifndef OPKIT_OP_REGISTRATION_HPP_
 #define OPKIT_OP_REGISTRATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
@@ -7283,7 +7274,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.
@@ -7399,7 +7390,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #ifndef OPKIT_BASE_FIXED_NAME_HPP_
 #define OPKIT_BASE_FIXED_NAME_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
@@ -7431,7 +7422,7 @@ struct FixedName {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
@@ -7441,7 +7432,7 @@ struct FixedName {
 #ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 #define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The extents of a dense tensor, for kernels.
@@ -7569,7 +7560,7 @@ class Attr : public detail::AttrValue<T> {
   OPKIT_HOST_DEVICE operator const T&() const { return this->value(); }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
@@ -7580,8 +7571,7 @@ class Attr : public detail::AttrValue<T> {
 #ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 #define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class ParameterKind { kIn, kOptionalIn, kOut, kAttr, kUnknown };
 
@@ -7846,7 +7836,7 @@ consteval bool CheckTypedFunction() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7857,8 +7847,7 @@ consteval bool CheckTypedFunction() {
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
@@ -8003,7 +7992,7 @@ inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -8014,8 +8003,7 @@ inline constexpr TypedKernel kTypedKernel = {
 #ifndef OPKIT_OP_TYPED_TYPED_CALL_HPP_
 #define OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel, prepared for one node. Every `def` argument must be the node's definition.
 class TypedCall {
@@ -8078,7 +8066,7 @@ class TypedCall {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
@@ -8088,8 +8076,7 @@ class TypedCall {
 #ifndef OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 #define OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 template <class Context>
 class TypedOperator final : public Operator<Context> {
@@ -8137,7 +8124,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
@@ -8147,8 +8134,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 #ifndef OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 #define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The schema of a typed operator and its rules, shared by the builder and the schema's functions.
 class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
@@ -8182,7 +8168,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
@@ -8193,7 +8179,7 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
@@ -8483,7 +8469,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
 //     .Default<"alpha">(1.f).Kernel<CPUContext>();
@@ -8518,7 +8504,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
 // library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
@@ -8549,7 +8535,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
      ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #endif
@@ -9371,8 +9357,7 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 #ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
 // header has members of later versions.
@@ -9438,7 +9423,7 @@ class AbiAttributes : public RefCounted {
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
@@ -9448,8 +9433,7 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The host functions that this image's operators call: the program's own table, or in a library the
 // table that the program passed when it loaded the library. Null before the first function operator
@@ -9467,7 +9451,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
@@ -9477,7 +9461,7 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A view of extents or strides: a span with a checked index, which may count from the end.
 class DimsView : public std::span<const int64_t> {
@@ -9648,7 +9632,7 @@ class OpTensor {
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
@@ -9661,7 +9645,7 @@ using MXTensor = OpTensor;
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
@@ -9771,7 +9755,7 @@ class RandomGenerator {
   uint64_t state_[4];
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
@@ -9782,7 +9766,7 @@ class RandomGenerator {
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 inline const char* ToString(LogLevel level) {
@@ -10250,7 +10234,7 @@ class OpResource {
   const opkit_call* call_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
@@ -10260,7 +10244,7 @@ class OpResource {
 #ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
 #define OPKIT_OP_ABI_HOST_TABLE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Receives operators' log lines. Called from any thread.
 using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
@@ -10313,7 +10297,7 @@ opkit_status AnswerCaller(Body body) noexcept {
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 
@@ -10323,7 +10307,7 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 #ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
 #define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The argument of a backward node that names the blob with its forward operator's state.
@@ -10499,7 +10483,7 @@ class AttrMap {
   mutable std::vector<std::pair<const char*, detail::IntrusivePtr<detail::RefCounted>>> copies_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
 
@@ -10510,7 +10494,7 @@ class AttrMap {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct KernelConfig;
@@ -10928,7 +10912,7 @@ Erased AdaptTo(F f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
@@ -10939,7 +10923,7 @@ Erased AdaptTo(F f) {
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if REGISTER_OP accepts the name: my_gemm, com.me.Gemm, me::Gemm.
@@ -11330,7 +11314,7 @@ class BasicFunctionOpBuilder {
   Host host_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -11341,8 +11325,7 @@ class BasicFunctionOpBuilder {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The services of a context for the functions, set anew for each run.
 struct FunctionDeviceLink {
@@ -11377,7 +11360,7 @@ class FunctionBody {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
@@ -11387,7 +11370,7 @@ class FunctionBody {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The operator that runs a record's functions. On an asynchronous device (cpu_stream, gpu) the
 // functions are called when the work is issued, and put their own work on the stream.
@@ -11527,7 +11510,7 @@ class FunctionOpHost {
 
 using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it, REGISTER_OP is the library's
 // REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. For a
@@ -11571,7 +11554,7 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
 // the first axis; or nothing if no gradient flows.
@@ -11703,7 +11686,7 @@ class GradientMakerBase {
   GradientNames own_names_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
@@ -11714,7 +11697,7 @@ class GradientMakerBase {
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kind of gradient that a registration declares for an operator.
 enum class GradientKind : uint8_t {
@@ -11803,7 +11786,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
                                         int line) noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // Replaces the macros that opkit/not_included.hpp defines.
 #undef OPKIT_REGISTER_GRADIENT_STR
@@ -11840,7 +11823,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 #ifndef OPKIT_GRAPH_GRAPH_HPP_
 #define OPKIT_GRAPH_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GraphInput {
   std::string name;
@@ -11983,7 +11966,7 @@ class Graph {
   std::vector<Declaration> declared_;  // by the number in `names_`
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_HPP_
 
@@ -11993,7 +11976,7 @@ class Graph {
 #ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 #define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
@@ -12033,7 +12016,7 @@ const Graph* GraphOf(const SubgraphBase& subgraph);
 // Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
@@ -12043,7 +12026,7 @@ const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 #ifndef OPKIT_GRAPH_GRAPH_VIEW_HPP_
 #define OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Calls visit(name) for every value that the node rewrites: an input that is also an output of the
@@ -12151,7 +12134,7 @@ enum class UnknownOperators : uint8_t { kRefused, kAllowed };
 // kUninitialized for a constant whose elements were released.
 void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
@@ -12163,7 +12146,7 @@ void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRef
 #ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 #define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Dtype, shape, device and known data of each value of a graph, by its number in the view, which
 // must outlive this object. If a shape depends on data of a run, extents or the rank stay unknown.
@@ -12201,7 +12184,7 @@ class GraphTypes {
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
@@ -12211,7 +12194,7 @@ GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& know
 #ifndef OPKIT_GRAPH_DOT_HPP_
 #define OPKIT_GRAPH_DOT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct DotOptions {
   // Draws a box for each constant. If false, a constant is a line in the boxes of the nodes that
@@ -12244,7 +12227,7 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
                     const std::vector<DotGroup>* groups = nullptr);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DOT_HPP_
 
@@ -12256,7 +12239,7 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
 #ifndef OPKIT_GRAPH_EXPLANATION_HPP_
 #define OPKIT_GRAPH_EXPLANATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Explanation {
   // A backend, device and configuration that was considered for a node.
@@ -12314,7 +12297,7 @@ std::string ToString(const Explanation& explanation);
 // …].
 std::string ToJson(const Explanation& explanation);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_EXPLANATION_HPP_
 
@@ -12324,7 +12307,7 @@ std::string ToJson(const Explanation& explanation);
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class Schedule;
 
@@ -12416,7 +12399,7 @@ class ReplayTuner {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
@@ -12426,7 +12409,7 @@ class ReplayTuner {
 #ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
 // of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
@@ -12529,7 +12512,7 @@ struct MemorySummary : ArenaSize {
   double recomputed_share = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
@@ -12539,7 +12522,7 @@ struct MemorySummary : ArenaSize {
 #ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 #define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class Graph;
 struct PartitionReport;
@@ -12578,7 +12561,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
@@ -12587,7 +12570,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 #ifndef OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 #define OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Two nodes are equal if their operators, inputs, attributes (bit by bit), subgraphs, devices,
 // engines and control inputs are equal; two constants, if dtype, shape, device and bytes are equal.
@@ -12595,7 +12578,7 @@ namespace opkit::inline OPKIT_ABI {
 // write or make a value that is rewritten; and nodes that are control inputs of others.
 Graph MergeCommonSubexpressions(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 
@@ -12604,7 +12587,7 @@ Graph MergeCommonSubexpressions(const Graph& graph);
 #ifndef OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 #define OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct FoldOptions {
   // The limit for all outputs of a node together. A node with larger outputs stays. Such a node is
@@ -12618,7 +12601,7 @@ struct FoldOptions {
 // they report the error when the graph runs.
 Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
@@ -12628,7 +12611,7 @@ Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 #ifndef OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 #define OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Keeps the nodes that make outputs of the graph, nodes with an effect (no outputs, stateful
 // operators), nodes that rewrite an input of the graph, and all nodes that these depend on, by
@@ -12636,7 +12619,7 @@ namespace opkit::inline OPKIT_ABI {
 // outputs of the graph stay unchanged.
 Graph RemoveDeadNodes(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
@@ -12647,7 +12630,7 @@ Graph RemoveDeadNodes(const Graph& graph);
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A regular value; copies share the passes. A pass returns a graph that computes the same outputs
 // and leaves the same data in the caller's inputs. Run is const: several threads may run a list
@@ -12704,7 +12687,7 @@ class PassList {
 // that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
 PassList DefaultPasses(FoldOptions options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_HPP_
 
@@ -12714,7 +12697,7 @@ PassList DefaultPasses(FoldOptions options = {});
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
 // estimate it, the order of the backends decides.
@@ -12754,7 +12737,7 @@ std::string ToString(const Selection& selection);
 // Parses the text of ToString. Throws kInvalidArgument, with the line, for any other text.
 Selection ParseSelection(std::string_view text);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SELECTION_HPP_
 
@@ -12763,7 +12746,7 @@ Selection ParseSelection(std::string_view text);
 #ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
 #define OPKIT_GRAPH_PLAN_TYPES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct PartitionReport;  // graph/partition/report.hpp
 
@@ -12832,7 +12815,7 @@ struct NodeChoice {
   std::string passed_over;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_TYPES_HPP_
 
@@ -12842,7 +12825,7 @@ struct NodeChoice {
 #ifndef OPKIT_GRAPH_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 class PlanState;
 }
@@ -12905,7 +12888,7 @@ class Plan {
 //   out.at("Y");
 Plan Compile(const Graph& graph, const PlanOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_HPP_
 
@@ -12914,7 +12897,7 @@ Plan Compile(const Graph& graph, const PlanOptions& options = {});
 #ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
 #define OPKIT_GRAPH_DRAW_PLAN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns an SVG document of the memory for the input shapes used last: time to the right,
 // addresses upwards, a box for each value. Time is counted in steps of the stored order. Nodes may
@@ -12928,7 +12911,7 @@ std::string DrawMemory(const Plan& plan, Device device = {});
 // Converters between layouts are orange. Throws the errors of Plan::memory().
 std::string ToDot(const Plan& plan, const DotOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DRAW_PLAN_HPP_
 
@@ -12938,7 +12921,7 @@ std::string ToDot(const Plan& plan, const DotOptions& options = {});
 #ifndef OPKIT_GRAPH_EXECUTOR_HPP_
 #define OPKIT_GRAPH_EXECUTOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct NamedTensor {
   std::string name;
@@ -13052,7 +13035,7 @@ class Executor : public Observable<Executor> {
   Impl* const impl_;  // owned
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_EXECUTOR_HPP_
 
@@ -13062,7 +13045,7 @@ class Executor : public Observable<Executor> {
 #ifndef OPKIT_GRAPH_FWD_HPP_
 #define OPKIT_GRAPH_FWD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GraphInput;
 struct GraphConstant;
@@ -13080,7 +13063,7 @@ class Executor;
 class SimpleNet;
 struct NetBenchmark;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_FWD_HPP_
 
@@ -13090,7 +13073,7 @@ struct NetBenchmark;
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GradientOptions {
   std::string seed = {};  // the value that has the gradient of the loss; "": a constant of ones
@@ -13145,7 +13128,7 @@ bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
 void UseGradientsOfCarriedGraphs();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
@@ -13155,7 +13138,7 @@ void UseGradientsOfCarriedGraphs();
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The steps of a run, 0 to nodes - 1 in the order they are stored, and the order that the executor
 // keeps.
@@ -13194,7 +13177,7 @@ struct InPlaceOption {
   int output = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
@@ -13205,7 +13188,7 @@ struct InPlaceOption {
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
 // its buffer plus its offset in the buffer.
@@ -13242,7 +13225,7 @@ MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& 
                               const std::vector<InPlaceOption>& in_place = {},
                               const LifetimeOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
@@ -13253,7 +13236,7 @@ MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& 
 #ifndef OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 #define OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns offsets for buffers that conflict if their spans of time overlap.
 //
@@ -13271,7 +13254,7 @@ MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemoryPlanOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 
@@ -13282,7 +13265,7 @@ MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryCo
 #ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 #define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Throws kFailedPrecondition if a legal run could overwrite bytes that are still needed, or if a
 // value is outside the arena or misaligned. `addresses` has the first byte of each value in the
@@ -13300,7 +13283,7 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryCo
                       const MemoryPlan& plan);
 void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
@@ -13311,7 +13294,7 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const Memory
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The rows of a file, column by column.
 struct MemoryTable {
@@ -13331,7 +13314,7 @@ std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
                            const std::vector<int64_t>& offsets = {},
                            const std::vector<std::string>& ids = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
@@ -13341,7 +13324,7 @@ std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct MemorySvgOptions {
   std::string title = "Memory plan";
@@ -13358,7 +13341,7 @@ struct MemorySvgOptions {
 std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
                            const MemorySvgOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 
@@ -13368,7 +13351,7 @@ std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const Mem
 #ifndef OPKIT_GRAPH_PRINT_PRINT_HPP_
 #define OPKIT_GRAPH_PRINT_PRINT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns lines such as "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) ->
 // (Y)", "output Y". A node's line has its attributes, and its device, engine and control inputs if
@@ -13380,7 +13363,7 @@ std::string PrintGraph(const Graph& graph);
 // the numbers of lines that differ.
 std::string PrintGraph(const Graph& before, const Graph& after);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_PRINT_HPP_
 
@@ -13390,7 +13373,7 @@ std::string PrintGraph(const Graph& before, const Graph& after);
 #ifndef OPKIT_GRAPH_NET_BENCHMARK_HPP_
 #define OPKIT_GRAPH_NET_BENCHMARK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct NetBenchmarkOptions {
   int warmup = 1;  // runs before the timed ones
@@ -13426,7 +13409,7 @@ struct NetBenchmark {
 // whole net. A rate is "-" if the schema has no cost for it.
 std::string ToString(const NetBenchmark& benchmark);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_NET_BENCHMARK_HPP_
 
@@ -13436,7 +13419,7 @@ std::string ToString(const NetBenchmark& benchmark);
 #ifndef OPKIT_GRAPH_SIMPLE_NET_HPP_
 #define OPKIT_GRAPH_SIMPLE_NET_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The workspace has the inputs; a run leaves outputs and all other values there. The constructor
 // adds the constants, which share the graph's memory. The net copies the graph but not the
@@ -13483,7 +13466,7 @@ class SimpleNet : public Observable<SimpleNet> {
   std::vector<std::unique_ptr<OperatorBase>> ops_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
 
@@ -13492,7 +13475,7 @@ class SimpleNet : public Observable<SimpleNet> {
 #ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
 #define OPKIT_GRAPH_SUBGRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Makes a subgraph for OperatorDef::Subgraph. A subgraph sees no values of the graph around it: the
 // node reads every value that the subgraph needs, and passes it as an input of the subgraph. The
@@ -13503,7 +13486,7 @@ namespace opkit::inline OPKIT_ABI {
 //       .Subgraph("else_branch", MakeSubgraph(else_branch))
 detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
 
@@ -13533,7 +13516,7 @@ detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 #ifndef OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 #define OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A graph made of nodes of a parent graph. Values keep their names: input i of the body is the
 // parent's value inputs[i], and output i is the parent's value outputs[i].
@@ -13552,7 +13535,7 @@ struct NodeReplacement {
   OperatorDef def;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 
@@ -13562,7 +13545,7 @@ struct NodeReplacement {
 #ifndef OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
 #define OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies the nodes, in the order in which they were added, and the constants that they read, which
 // share their storage with the graph's constants. Inputs of the body have the dtypes and shapes of
@@ -13580,7 +13563,7 @@ ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>&
 // result.
 Graph ReplaceNodes(const GraphView& view, const std::vector<NodeReplacement>& replacements);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
 
@@ -13590,7 +13573,7 @@ Graph ReplaceNodes(const GraphView& view, const std::vector<NodeReplacement>& re
 #ifndef OPKIT_GRAPH_PARTITION_REPORT_HPP_
 #define OPKIT_GRAPH_PARTITION_REPORT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The result of all partitioners of one Partition call.
 struct PartitionReport {
@@ -13632,7 +13615,7 @@ struct PartitionReport {
   std::string ToDot(const DotOptions& options = {}) const;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_REPORT_HPP_
 
@@ -13642,7 +13625,7 @@ struct PartitionReport {
 #ifndef OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs the partitioners one after the other. A later partitioner may not take the nodes that an
 // earlier one made, unless it has the option see_taken. The graph may contain unregistered
@@ -13678,7 +13661,7 @@ class Partitioner;
 bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                          int line) noexcept;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
@@ -13688,7 +13671,7 @@ bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, co
 #ifndef OPKIT_BASE_NAME_MAP_HPP_
 #define OPKIT_BASE_NAME_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Base class of the rows of every NameMap.
@@ -13804,7 +13787,7 @@ class NameMap {
   detail::NamedRows rows_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
@@ -13814,8 +13797,7 @@ class NameMap {
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
 // these two parts of the path are the same for an installed header and for the copy that a library
@@ -13834,7 +13816,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
@@ -13845,8 +13827,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 #ifndef OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 #define OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A thread-safe table. Part is RefCounted and has `const std::string& name() const`.
 template <class Part>
@@ -13916,7 +13897,7 @@ class NamedParts {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
@@ -13926,7 +13907,7 @@ class NamedParts {
 #ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
 #define OPKIT_GRAPH_PARTITION_CUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kind of a node, which a partitioner chooses. Numbers from 0 on are the partitioner's own
 // kinds of subgraph.
@@ -13970,7 +13951,7 @@ CutResult CutSubgraphs(const CutProblem& problem);
 // for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
 std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_CUT_HPP_
 
@@ -13981,7 +13962,7 @@ std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>&
 #ifndef OPKIT_GRAPH_PARTITION_VIEW_HPP_
 #define OPKIT_GRAPH_PARTITION_VIEW_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class PartitionView;
 class PartitionNode;
@@ -14134,7 +14115,7 @@ class PartitionView {
   mutable std::vector<int> named_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_VIEW_HPP_
 
@@ -14146,7 +14127,7 @@ class PartitionView {
 #ifndef OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The nodes that a partitioner takes or refuses. Taking a node again changes its kind and set.
 class PartitionAnswer {
@@ -14276,7 +14257,7 @@ class PartitionerRegistry {
   detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 
@@ -14286,7 +14267,7 @@ class PartitionerRegistry {
 #ifndef OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
 #define OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A selector for one graph. Select is called, in topological order, for every node that is in no
 // subgraph yet and that no earlier partitioner made. If it returns true, the subgraph grows from
@@ -14324,7 +14305,7 @@ class SubgraphSelector {
 // Throws kInvalidArgument for a wrong result of Filter, kOutOfRange for a kind below -1.
 void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
 
@@ -14333,8 +14314,7 @@ void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer);
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
@@ -14416,7 +14396,7 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -14426,7 +14406,7 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 #ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // opkit's typed signatures of a partitioner's functions.
@@ -14609,7 +14589,7 @@ class PartitionerBuilder {
   detail::IntrusivePtr<detail::FunctionPartitioner> partitioner_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Registers a partitioner: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in
 // a program or in a library that includes opkit/partition.hpp. In a library without that header,
@@ -14627,7 +14607,7 @@ class PartitionerBuilder {
 #ifndef OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 #define OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Options of a pass, by name.
 using PassArguments = std::vector<std::pair<std::string, std::string>>;
@@ -14713,7 +14693,7 @@ class PassBuilder {
   detail::IntrusivePtr<detail::PassOfFunction> pass_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Registers a pass: REGISTER_PASS(my_pass).setBody(f); at namespace scope, in a program or in a
 // library that includes opkit/partition.hpp.
@@ -14738,8 +14718,7 @@ class PassBuilder {
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Adds the registered partitioners and passes; none if the host is this program itself.
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
@@ -14748,7 +14727,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
     (ThisLibrary().add_partitioners = &AddRegisteredPartitioners, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #endif
@@ -14763,8 +14742,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 #ifndef OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 #define OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a C++ symbol in readable form, any other symbol unchanged.
 std::string Demangle(const std::string& symbol);
@@ -14835,7 +14813,7 @@ struct LibraryImage : RefCounted {
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
@@ -14844,7 +14822,7 @@ using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 #ifndef OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class Partitioner;
 class NamedPass;
 
@@ -14873,7 +14851,7 @@ struct LoadedLibrary : RefCounted {
 using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 
@@ -14883,7 +14861,7 @@ using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct LoadOptions {
   // Backend name of the library's kernels for operators that exist already; a node selects them
   // with .Engine(backend). Empty for the file's name without "lib" and ".so".
@@ -14966,7 +14944,7 @@ class Library {
   detail::LoadedLibraryPtr loaded_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LIBRARY_HPP_
 
@@ -14983,7 +14961,7 @@ class Library {
 #ifndef OPKIT_PROFILE_PROFILE_HPP_
 #define OPKIT_PROFILE_PROFILE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A time on one thread that belongs to an invocation. All times are ns since the session began.
 struct ProfileSpan {
@@ -15089,7 +15067,7 @@ inline bool HasUserCode(const ProfileSpan& span) {
 std::string UserCodeName(const ProfileSpan& span);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PROFILE_HPP_
 
@@ -15099,7 +15077,7 @@ std::string UserCodeName(const ProfileSpan& span);
 #ifndef OPKIT_PROFILE_PROFILE_DIFF_HPP_
 #define OPKIT_PROFILE_PROFILE_DIFF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Durations in ns of the runs that share a name.
 struct NamedTimes {
@@ -15154,7 +15132,7 @@ std::string ToString(const ProfileDiff& diff);
 // "median_after_ns": …, "change": …, "p": …, "verdict": "slower"}, …]}
 std::string ToJson(const ProfileDiff& diff);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PROFILE_DIFF_HPP_
 
@@ -15163,7 +15141,7 @@ std::string ToJson(const ProfileDiff& diff);
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
 #define OPKIT_PROFILE_ENVIRONMENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
@@ -15179,7 +15157,7 @@ bool ProfileByEnvironment();
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
 
@@ -15189,7 +15167,7 @@ bool ProfileByEnvironment();
 #ifndef OPKIT_PROFILE_COUNTERS_HPP_
 #define OPKIT_PROFILE_COUNTERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Counters of one thread, which count from CounterSource::Open on.
 class ThreadCounters {
@@ -15219,7 +15197,7 @@ class CounterSource {
 // processor with fewer counters than requested counts them in turns; the numbers are then scaled.
 CounterSource& PerfCounters();
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_COUNTERS_HPP_
 
@@ -15228,7 +15206,7 @@ CounterSource& PerfCounters();
 #ifndef OPKIT_PROFILE_OPTIONS_HPP_
 #define OPKIT_PROFILE_OPTIONS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct ProfileOptions {
   // Bound on the memory of records, 48 bytes each. When it is reached, later records are dropped
@@ -15257,7 +15235,7 @@ struct ProfileOptions {
   std::string crash_trace = {};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_OPTIONS_HPP_
 
@@ -15267,7 +15245,7 @@ struct ProfileOptions {
 #ifndef OPKIT_PROFILE_MACHINE_RATES_HPP_
 #define OPKIT_PROFILE_MACHINE_RATES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Rates that one or more threads reach together.
 struct MachineRates {
@@ -15284,7 +15262,7 @@ struct MachineRates {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_MACHINE_RATES_HPP_
 
@@ -15293,7 +15271,7 @@ struct MachineRates {
 #ifndef OPKIT_PROFILE_PROFILE_TABLE_HPP_
 #define OPKIT_PROFILE_PROFILE_TABLE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct ProfileTableOptions {
   enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
@@ -15360,7 +15338,7 @@ std::string ToString(const ProfileTable& table);
 //  "domains": […], "memory": […]}
 std::string ToJson(const ProfileTable& table);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PROFILE_TABLE_HPP_
 
@@ -15371,7 +15349,7 @@ std::string ToJson(const ProfileTable& table);
 #ifndef OPKIT_PROFILE_REPORT_HPP_
 #define OPKIT_PROFILE_REPORT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A run of a graph, from which a report draws the graph and the memory over time. ReportOfRun of
 // opkit/graph/run_profile.hpp makes it. All times are ns since the profile's session began.
@@ -15413,7 +15391,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Profile& profile, const std::
     g_report_writer{"a report", "opkit/report/report.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_REPORT_HPP_
 
@@ -15429,7 +15407,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Profile& profile, const std::
 #ifndef OPKIT_PROFILE_PROFILER_HPP_
 #define OPKIT_PROFILE_PROFILER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The profiler of the process. It records all threads, also those started later. Every function may
 // be called from any thread at any time, also while operators run.
@@ -15479,7 +15457,7 @@ void ProfileMark(std::string_view name);
 // Records that a frame (an iteration, a request) of the program begins.
 void ProfileFrame(std::string_view name = "frame");
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PROFILER_HPP_
 
@@ -15500,7 +15478,7 @@ void ProfileFrame(std::string_view name = "frame");
 #ifndef OPKIT_BASE_REGISTRY_HPP_
 #define OPKIT_BASE_REGISTRY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   struct Reader { virtual ~Reader() = default; … };
 //   OPKIT_DEFINE_REGISTRY(Readers, Reader, const std::string& path)   // at namespace scope
@@ -15579,7 +15557,7 @@ class Registry {
   NameMap<Row> rows_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Defines `name()`, the registry of creators (args…) -> std::unique_ptr<base> of this program
 // image.
@@ -15605,13 +15583,13 @@ class Registry {
 #ifndef OPKIT_CORE_CHANNELS_LAST_HPP_
 #define OPKIT_CORE_CHANNELS_LAST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the layout's id; the first call registers the layout. Element [n, c, ...] of a tensor of
 // rank 2 and above lies at [n, ..., c]; lower ranks are stored as in the standard layout.
 OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_CHANNELS_LAST_HPP_
 
@@ -15621,8 +15599,7 @@ OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A layout other than the standard one.
 struct RegisteredLayout {
@@ -15656,7 +15633,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
                                                                          kLayoutHeader};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
@@ -15666,7 +15643,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the elements of `from` into the memory of `to`. The two differ in layout or descriptor;
 // they have the same dtype and shape and no strides, and both are on the host. Called by several
@@ -15753,7 +15730,7 @@ OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layou
 // Errors: as above; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
@@ -15763,7 +15740,7 @@ OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Issues `work` on that stream and records the event behind it.
@@ -15799,7 +15776,7 @@ bool RegisterEngineDevice() {
   return true;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_
 
@@ -15809,7 +15786,7 @@ bool RegisterEngineDevice() {
 #ifndef OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies have a stream of their own on every device.
 enum class OpKind : uint8_t { kNormal, kCopy };
@@ -15909,7 +15886,7 @@ struct OpClosure {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_
 
@@ -15918,7 +15895,7 @@ struct OpClosure {
 #ifndef OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 class EngineCore;
@@ -15952,7 +15929,7 @@ struct VarList : std::span<const Var> {
   VarList(const std::vector<Var>& vars) : span(vars) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 
@@ -15963,7 +15940,7 @@ struct VarList : std::span<const Var> {
 #ifndef OPKIT_ENGINE_ENGINE_HPP_
 #define OPKIT_ENGINE_ENGINE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
@@ -16104,7 +16081,7 @@ class Engine {
   const detail::IntrusivePtr<detail::EngineCore> core_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_ENGINE_HPP_
 
@@ -16114,14 +16091,14 @@ class Engine {
 #ifndef OPKIT_ENGINE_NAIVE_ENGINE_HPP_
 #define OPKIT_ENGINE_NAIVE_ENGINE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class NaiveEngine : public Engine {
  public:
   NaiveEngine() : Engine({.threads = 0, .naive = true}) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_NAIVE_ENGINE_HPP_
 
@@ -16132,7 +16109,7 @@ class NaiveEngine : public Engine {
 #ifndef OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // `to` starts after `from` has completed or, when `early`, as soon as the body of `from` has
 // returned: its work has been issued to the device that `to` issues to.
@@ -16245,7 +16222,7 @@ class Schedule {
   int width_nodes_[kWidthClasses] = {};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
@@ -16255,8 +16232,7 @@ class Schedule {
 #ifndef OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A call pointer, and the bytes of a function or of a pointer to it.
 struct TaskRecord {
@@ -16335,7 +16311,7 @@ class TaskStore final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 
@@ -16346,7 +16322,7 @@ class TaskStore final : public RefCounted {
 #ifndef OPKIT_ENGINE_TASK_GRAPH_HPP_
 #define OPKIT_ENGINE_TASK_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A task of the graph that returned it.
 struct TaskId {
@@ -16461,7 +16437,7 @@ class TaskGraph {
   detail::IntrusivePtr<detail::TaskStore> store_ = detail::MakeIntrusive<detail::TaskStore>();
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_TASK_GRAPH_HPP_
 
@@ -16471,7 +16447,7 @@ class TaskGraph {
 #ifndef OPKIT_ENGINE_TASK_GROUP_HPP_
 #define OPKIT_ENGINE_TASK_GROUP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   opkit::TaskGroup group;
 //   group.Run([&] { left = Sort(a); });
@@ -16502,7 +16478,7 @@ class TaskGroup {
   std::exception_ptr error_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_TASK_GROUP_HPP_
 
@@ -16513,7 +16489,7 @@ class TaskGroup {
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A configuration that a kernel proposes for a node, or the reason why the kernel has none.
 struct KernelCandidate {
@@ -16573,7 +16549,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     std::span<const TensorInfo> outputs, const SelectOptions& options = {},
     KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
@@ -16584,7 +16560,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
 #ifndef OPKIT_OP_OBSERVERS_HPP_
 #define OPKIT_OP_OBSERVERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Attaches an observer to an operator or a net, which owns it. The returned pointer serves to read
 // and to detach the observer.
@@ -16680,7 +16656,7 @@ class NumericObserver final : public ObserverBase<OperatorBase> {
   int64_t bad_runs_ = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OBSERVERS_HPP_
 
@@ -16690,14 +16666,14 @@ class NumericObserver final : public ObserverBase<OperatorBase> {
 #ifndef OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
 #define OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns name, description, inputs, outputs, attributes and in-place pairs.
 std::string ToMarkdown(const OpSchema& schema);
 // Returns the docs of all operators of the program that are not private, sorted by name, each with
 // its kernels.
 OPKIT_IMAGE_LOCAL std::string DocsOfAllOperators();
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
 
@@ -16707,7 +16683,7 @@ OPKIT_IMAGE_LOCAL std::string DocsOfAllOperators();
 #ifndef OPKIT_GRAPH_DEBUG_COMPARE_RUNS_HPP_
 #define OPKIT_GRAPH_DEBUG_COMPARE_RUNS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The tolerances of CompareRuns. An element differs if |found - expected| > atol + rtol *
 // |expected|, as in numpy.allclose. Integers and bools must be equal. An infinity equals only
@@ -16770,7 +16746,7 @@ RunComparison CompareRuns(const Plan& plan, const Plan& expected,
                           const std::vector<NamedTensor>& inputs,
                           const CompareRunsOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DEBUG_COMPARE_RUNS_HPP_
 
@@ -16780,7 +16756,7 @@ RunComparison CompareRuns(const Plan& plan, const Plan& expected,
 #ifndef OPKIT_GRAPH_DEBUG_RUN_VALUES_HPP_
 #define OPKIT_GRAPH_DEBUG_RUN_VALUES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An output of a node, copied during a run.
 struct NodeValue {
@@ -16809,7 +16785,7 @@ std::vector<NodeValue> RunNodesOnValues(Executor& executor, const std::vector<Na
                                         const std::vector<NodeValue>& values);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DEBUG_RUN_VALUES_HPP_
 
@@ -16819,7 +16795,7 @@ std::vector<NodeValue> RunNodesOnValues(Executor& executor, const std::vector<Na
 #ifndef OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
 #define OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Merges BatchNormalization with constant statistics, and Mul, Div, Add and Sub by one number or
 // one number per channel, into the Conv before them. Without a Conv, merges them into the
@@ -16831,7 +16807,7 @@ namespace opkit::inline OPKIT_ABI {
 // or float32 cannot hold the new weights.
 Graph FoldBatchNormalization(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
 
@@ -16841,7 +16817,7 @@ Graph FoldBatchNormalization(const Graph& graph);
 #ifndef OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
 #define OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Replaces x * Clip(x + 3, 0, 6) / 6, also with a product by 1/6 as the last step, and
 // x * HardSigmoid(x) with alpha 1/6 and beta 1/2. The numbers must be float32 constants of the
@@ -16850,7 +16826,7 @@ namespace opkit::inline OPKIT_ABI {
 // devices or backends differ.
 Graph MergeHardSwish(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
 
@@ -16862,8 +16838,7 @@ Graph MergeHardSwish(const Graph& graph);
 #ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The constants of a plan in other layouts and on other devices, which its specializations share.
 // Thread-safe.
@@ -16933,7 +16908,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
                            "opkit/graph/plan/converters.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
@@ -16949,7 +16924,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
 #ifndef OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns a node that copies a value to the memory of a device.
 OperatorDef CopyToDevice(const std::string& from, const std::string& to, Device device);
@@ -16962,7 +16937,7 @@ OPKIT_IMAGE_LOCAL const Kernel& ConvertLayoutKernel();
 OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
@@ -16973,8 +16948,7 @@ OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 #ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class FusedGraph {
  public:
@@ -17026,7 +17000,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
@@ -17045,7 +17019,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
 #ifndef OPKIT_GRAPH_RUN_PROFILE_HPP_
 #define OPKIT_GRAPH_RUN_PROFILE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The times of one node in a run, in ns since the profile's session began.
 struct NodeTime {
@@ -17086,7 +17060,7 @@ RunReport ReportOfRun(const Plan& plan, const Profile& profile);
 // Returns the run's times, and a table of the critical path with the waits of its nodes.
 std::string ToString(const RunProfile& run);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_RUN_PROFILE_HPP_
 
@@ -17119,8 +17093,7 @@ std::string ToString(const RunProfile& run);
 #ifndef OPKIT_BASE_IMPL_STRINGS_IPP_
 #define OPKIT_BASE_IMPL_STRINGS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
   out += part.object ? static_cast<const char*>(part.object) : "(null)";
@@ -17154,7 +17127,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -17163,7 +17136,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 #ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
 #define OPKIT_BASE_IMPL_SUGGEST_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
   auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
@@ -17217,7 +17190,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
   return out + ")";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
 
@@ -17226,7 +17199,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_IMPL_ERROR_IPP_
 #define OPKIT_BASE_IMPL_ERROR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
@@ -17299,7 +17272,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ERROR_IPP_
 
@@ -17308,8 +17281,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 #ifndef OPKIT_BASE_IMPL_HOOK_IPP_
 #define OPKIT_BASE_IMPL_HOOK_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
@@ -17318,7 +17290,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -17327,7 +17299,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 #ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -17406,7 +17378,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
   return empty ? 0 : count;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
 
@@ -17415,8 +17387,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
 #ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
 #define OPKIT_BASE_IMPL_PLATFORM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
   const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
@@ -17571,7 +17542,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -17580,7 +17551,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 #ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
 #define OPKIT_CORE_IMPL_DEVICE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
@@ -17668,7 +17639,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
   return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_DEVICE_IPP_
 
@@ -17677,7 +17648,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
 #ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 #define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
@@ -17746,7 +17717,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
   return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
@@ -17755,7 +17726,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -18034,7 +18005,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_TENSOR_IPP_
 
@@ -18043,7 +18014,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
 #ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 #define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(AttributeType type) {
   constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
@@ -18109,7 +18080,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   return names;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
@@ -18118,7 +18089,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 #ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Dim Dim::Symbol(std::string name) {
   Dim dim;
@@ -18259,7 +18230,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   return static_cast<size_t>(found);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
@@ -18268,7 +18239,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
 #define OPKIT_DEVICE_IMPL_EVENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool EventState::Schedule() {
   detail::MutexLock lock(mutex_);
@@ -18444,7 +18415,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
@@ -18454,8 +18425,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Deletes this image's table of names; null before there is a table. The image must not use names
 // after the call.
@@ -18463,7 +18433,7 @@ using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_OWN_NAMES_HPP_
 
@@ -18472,7 +18442,7 @@ OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 #ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 #define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The table of names, made at first use.
@@ -18550,7 +18520,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
@@ -18559,7 +18529,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 #ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
 #define OPKIT_DEVICE_IMPL_COPY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns null if no function is registered.
@@ -18667,7 +18637,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   *target = std::move(prepared.target);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
 
@@ -18676,7 +18646,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
   // Never freed: the threads use their streams until the process ends.
@@ -18829,7 +18799,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
   drained_->Finish();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
@@ -18840,7 +18810,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The sleeping threads of all latches whose addresses have the same hash.
@@ -18902,7 +18872,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
@@ -18912,8 +18882,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
 #ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 #define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the current sink if it records what pool threads do, else null.
 inline SpanSink* EngineSink() {
@@ -18940,7 +18909,7 @@ inline void MarkEngine(const char* name) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
@@ -18952,8 +18921,7 @@ inline void MarkEngine(const char* name) {
 #ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 #define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Holds pointers it does not own. The thread that gets an item sees what was written before its
 // Push.
@@ -19035,7 +19003,7 @@ class WorkDeque {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
@@ -19045,7 +19013,7 @@ class WorkDeque {
 #ifndef OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 #define OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A worker of a pool: its thread and its queue.
@@ -19426,7 +19394,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
   idle_.ResetAfterFork();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
@@ -19435,7 +19403,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
 #ifndef OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 #define OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Runs the loop from its start, in pieces that grow fourfold, until one piece lasts long enough to
@@ -19533,7 +19501,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
   detail::g_own_threads.store(now, std::memory_order_release);
   delete before;
 }
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
@@ -19542,7 +19510,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
 #ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
@@ -19602,7 +19570,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
                 join(def.inputs()), ") -> (", join(def.outputs()), ")");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
@@ -19612,7 +19580,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 #ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
 #define OPKIT_OP_IMPL_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
   TensorInfo info(tensor.dtype(), tensor.shape());
@@ -19753,7 +19721,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
@@ -19765,8 +19733,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the container holds the value.
 template <class Container, class T>
@@ -19801,7 +19768,7 @@ void StableSort(std::vector<T>& items, Before before) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 
@@ -19811,7 +19778,7 @@ void StableSort(std::vector<T>& items, Before before) {
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
@@ -20153,7 +20120,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
   return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
 
@@ -20162,7 +20129,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool HasOwnRegistries() {
@@ -20667,7 +20634,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
   return now;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
@@ -20676,8 +20643,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
 #ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
 #define OPKIT_OP_IMPL_OBSERVER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct ObserverList::Items {
   std::vector<AnyObserver*> list;
@@ -20731,7 +20697,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -20740,7 +20706,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 #define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -20787,7 +20753,7 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
@@ -20796,7 +20762,7 @@ OPKIT_INLINE void NameIndex::Grow() {
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
 #define OPKIT_OP_IMPL_WORKSPACE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool Blob::HasName(const std::type_info& type) const {
   return type_ && *type_ == type;
@@ -20856,7 +20822,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
   return blob && blob->IsType<Tensor>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
 
@@ -20869,7 +20835,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 #ifndef OPKIT_DEFINITIONS
 #endif
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -21337,7 +21303,7 @@ namespace {
 }
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
@@ -21346,7 +21312,7 @@ namespace {
 #ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the names between the commas of a text; "DEFAULT" becomes "reference".
@@ -21664,7 +21630,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
   return CreateOperator(def, ws, {.net_position = net_position});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
@@ -21674,8 +21640,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
 #ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #define OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel for CPUContext that is called directly for one node.
 class DirectCall {
@@ -21723,7 +21688,7 @@ class DirectCall {
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
@@ -21732,7 +21697,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 #ifndef OPKIT_OP_IMPL_INVOKE_IPP_
 #define OPKIT_OP_IMPL_INVOKE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
@@ -21904,7 +21869,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
   return PendingOutputs(state);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
@@ -21915,7 +21880,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
 // are switched to.
@@ -21928,7 +21893,7 @@ OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFuncti
 // Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -21939,8 +21904,7 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator, its workspace, and the functions that use them. Function pointers instead of virtual
 // functions: g++ compiles every override that a program might reach by a virtual call.
@@ -21965,7 +21929,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
@@ -21974,8 +21938,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 #ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 #define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The workspace and the operator behind a BoundOperator.
 struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
@@ -22023,7 +21986,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
@@ -22032,8 +21995,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Releases the memory of the workspace's tensors at the end of a call; the next call sets them
 // again.
@@ -22171,7 +22133,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -22180,8 +22142,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
 inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
@@ -22237,7 +22198,7 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
@@ -22246,15 +22207,14 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
   Throw(ErrorCode::kOutOfRange, value, ", which is no value of the inputs' dtype ", dtype);
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
@@ -22263,8 +22223,7 @@ OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
@@ -22375,7 +22334,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
@@ -22384,8 +22343,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
 // make equal schemas.
@@ -22519,7 +22477,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   for (auto& rule : rules_) rule(context);
 }
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
@@ -22528,8 +22486,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
 #ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
 static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
@@ -22728,7 +22685,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -22738,8 +22695,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 #ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
 #define OPKIT_OP_ABI_ABI_NODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
 // and to the pointers; the second copies a graph.
@@ -23005,7 +22961,7 @@ class ValuesOfAbi {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
 
@@ -23016,8 +22972,7 @@ class ValuesOfAbi {
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A tensor with a view of it, whose address does not change.
 struct TensorSlot : RefCounted {
@@ -23234,7 +23189,7 @@ inline void DeferredRun::End() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
@@ -23243,7 +23198,7 @@ inline void DeferredRun::End() {
 #ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
@@ -23758,7 +23713,7 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
   return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
@@ -23768,9 +23723,7 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Replaces a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch, for an
 // operator that is more than functions (a library's operator).
@@ -24073,7 +24026,7 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
@@ -24083,8 +24036,7 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Counts an operator in its library's FunctionUse for as long as it lives.
 class CountedOperator {
@@ -24731,7 +24683,7 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
@@ -24743,8 +24695,7 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
@@ -24769,7 +24720,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
@@ -24779,7 +24730,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type) {
@@ -25029,7 +24980,7 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
   functions->SetOutputReq(output, req);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
@@ -25038,7 +24989,7 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
   GradientValue out;
@@ -25164,7 +25115,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
   return name;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
@@ -25174,8 +25125,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a gradient is registered for an operator, including the kinds that declare that there is
 // none. RegisterGradient fills it.
@@ -25185,7 +25135,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
@@ -25194,7 +25144,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GradientRegistry::State {
   detail::Mutex mutex;
@@ -25355,7 +25305,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
@@ -25365,7 +25315,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
@@ -25529,7 +25479,7 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
         "; give one of them another name");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
 
@@ -25538,7 +25488,7 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
 #ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
@@ -25603,7 +25553,7 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
   return found ? GraphOf(*found) : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
@@ -25613,7 +25563,7 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
@@ -25853,7 +25803,7 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
   const GraphView view(graph);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
@@ -25863,8 +25813,7 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the node writes to one of its inputs.
 inline bool RewritesInputs(const OperatorDef& def) {
@@ -25936,7 +25885,7 @@ inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constan
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
@@ -25947,8 +25896,7 @@ inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constan
 #ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 #define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if an additional run of the node on this thread has no observable effect.
 inline bool MayEvaluate(const OperatorDef& def) {
@@ -25975,7 +25923,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
@@ -25985,7 +25933,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void GraphTypes::SetData(int value, const Tensor& data) {
   auto* owned = new detail::Shared<Tensor>(data);
@@ -26238,7 +26186,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
   return std::move(inference).Run();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
@@ -26247,7 +26195,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
 #ifndef OPKIT_GRAPH_IMPL_DOT_IPP_
 #define OPKIT_GRAPH_IMPL_DOT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes the text of one picture.
@@ -26424,7 +26372,7 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
   return detail::DrawDot(graph, &types, options, nullptr);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_DOT_IPP_
 
@@ -26433,8 +26381,7 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
 #ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
 #define OPKIT_PROFILE_JSON_TEXT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
 // which `text` begins, or 0 if it begins with none.
@@ -26517,7 +26464,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
 
@@ -26526,8 +26473,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 #ifndef OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 #define OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::string Microseconds(double ns) {
   char text[32];
@@ -26555,7 +26501,7 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
@@ -26564,7 +26510,7 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 #ifndef OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 #define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the device, the layouts and the estimated times of a candidate.
@@ -26708,7 +26654,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   return out;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
@@ -26717,7 +26663,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The costs of the modes, in ns, on a machine of today.
@@ -26905,7 +26851,7 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
                 " for levels, ", us(counters), " for counters");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
@@ -26915,7 +26861,7 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
 #ifndef OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor finds equal nodes and constants, Result builds the graph.
@@ -27051,7 +26997,7 @@ OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
   return detail::SubexpressionMerger(graph).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 
@@ -27061,7 +27007,7 @@ OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
 #ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor evaluates nodes, Result builds the graph.
@@ -27162,7 +27108,7 @@ OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options)
   return detail::ConstantFolder(graph, options).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 
@@ -27172,7 +27118,7 @@ OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options)
 #ifndef OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The set of nodes that RemoveDeadNodes keeps.
@@ -27236,7 +27182,7 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
   return detail::WithContents(graph, std::move(constants), std::move(nodes));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
@@ -27246,8 +27192,7 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
 #ifndef OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that hard_swish.hpp and batch_normalization.hpp fill.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
@@ -27256,7 +27201,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normal
     "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
@@ -27265,7 +27210,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normal
 #ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
 #define OPKIT_GRAPH_IMPL_PASSES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
   passes_.erase(Find(name));
@@ -27333,7 +27278,7 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_
 
@@ -27342,7 +27287,7 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
 #ifndef OPKIT_GRAPH_IMPL_SELECTION_IPP_
 #define OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Appends a field with its escapes, and the character `end`.
@@ -27411,7 +27356,7 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
   return selection;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
@@ -27421,7 +27366,7 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
 #ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 #define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the most bytes that are live at once if nodes run in this order. A value is live from the
 // node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
@@ -27433,7 +27378,7 @@ int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
 // the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
 std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
@@ -27443,7 +27388,7 @@ std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(in
 #ifndef OPKIT_GRAPH_NODE_BODIES_HPP_
 #define OPKIT_GRAPH_NODE_BODIES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A graph that a node carries. The graph's outputs are the node's outputs, by position. `inputs`
 // has the number of the node's input for each input of the graph.
@@ -27476,7 +27421,7 @@ class RunsBodies {
   ~RunsBodies() = default;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_NODE_BODIES_HPP_
 
@@ -27486,8 +27431,7 @@ class RunsBodies {
 #ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BoundNodes {
  public:
@@ -27552,7 +27496,7 @@ class BoundNodes {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
@@ -27564,8 +27508,7 @@ class BoundNodes {
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The candidates of a node in the order of preference. Those that cannot be chosen are listed too,
 // with the reason.
@@ -27697,7 +27640,7 @@ std::vector<std::string> SelectionNames(const Graph& graph);
 std::string SelectionPrefix(const std::string& node, std::string_view body);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
@@ -27707,8 +27650,7 @@ std::string SelectionPrefix(const std::string& node, std::string_view body);
 #ifndef OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 #define OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The memory of one device, as the planner and the verifier see it. Steps and values have the
 // numbers of PlannedMemory; those of bodies are included.
@@ -27827,7 +27769,7 @@ class PlannedMemory {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
@@ -27838,8 +27780,7 @@ class PlannedMemory {
 #ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the edges that leave a step, as the schedule encodes them.
 inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
@@ -28230,7 +28171,7 @@ class Specialization final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
@@ -28240,8 +28181,7 @@ class Specialization final : public RefCounted {
 #ifndef OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 #define OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 Explanation ExplainSelection(const Specialization& specialization);
 
@@ -28250,7 +28190,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
     "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
@@ -28260,8 +28200,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
 #ifndef OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 #define OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if all dtypes and shapes are equal. Both lists have an entry for each input of the graph.
 OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
@@ -28305,7 +28244,7 @@ class ShapeCache {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
@@ -28315,8 +28254,7 @@ class ShapeCache {
 #ifndef OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 #define OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A graph with its view.
 struct ViewedGraph {
@@ -28525,7 +28463,7 @@ class PlanState final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
@@ -28536,7 +28474,7 @@ class PlanState final : public RefCounted {
 #ifndef OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 #define OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Steps that run one after the other, and the values between them. A value that no step makes is
 // there when the run starts, and takes no bytes.
@@ -28583,7 +28521,7 @@ struct RecomputedRun {
 // negative bytes or costs.
 RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 
@@ -28594,8 +28532,7 @@ RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 #ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class PlanState;
 
@@ -28635,7 +28572,7 @@ class RecomputedGraph {
 void FitByRecomputation(PlanState& state);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 
@@ -28644,7 +28581,7 @@ void FitByRecomputation(PlanState& state);
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Indents NodeChoice::passed_over for Describe.
@@ -28903,7 +28840,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   return Plan(std::move(state));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_PLAN_IPP_
 
@@ -28912,7 +28849,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
 #ifndef OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
   static_cast<void>(plan.memory());  // throws while no shapes are known
@@ -28945,7 +28882,7 @@ OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
   return detail::DrawDot(found->view().graph(), &found->types(), options, &backends);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 
@@ -28956,8 +28893,7 @@ OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Intrusive stack of ready nodes; reuses their dependency counters as links.
 struct ReadyChain {
@@ -29083,7 +29019,7 @@ class ReplayCore : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
@@ -29094,7 +29030,7 @@ class ReplayCore : public RefCounted {
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class NodeState {
   kDone,
@@ -29327,7 +29263,7 @@ class Replay {
   const detail::IntrusivePtr<Core> core_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
@@ -29337,8 +29273,7 @@ class Replay {
 #ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 #define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // List i is items[starts[i]] up to items[starts[i + 1]].
 struct FlatLists {
@@ -29363,7 +29298,7 @@ struct FlatLists {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
@@ -29374,8 +29309,7 @@ struct FlatLists {
 #ifndef OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 #define OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class SharedArenas {
  public:
@@ -29412,7 +29346,7 @@ class SharedArenas {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
@@ -29422,8 +29356,7 @@ class SharedArenas {
 #ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
@@ -30049,7 +29982,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
@@ -30059,8 +29992,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 #ifndef OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 #define OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class TensorBindings {
  public:
@@ -30229,7 +30161,7 @@ class TensorBindings {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 
@@ -30240,7 +30172,7 @@ class TensorBindings {
 #ifndef OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 #define OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void NamedTensors::Add(const std::string& name, const Tensor& tensor) {
   items_.push_back({name, tensor});
@@ -30708,7 +30640,7 @@ OPKIT_INLINE const Tensor& Executor::output(std::string_view name) const {
 OPKIT_INLINE OperatorBase& Executor::op(int node) { return impl_->op(node); }
 OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMode(); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
@@ -30717,8 +30649,7 @@ OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMo
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The gradient maker of a node that runs a graph.
 class BodyGradient final : public GradientMakerBase {
@@ -30841,7 +30772,7 @@ OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
 #endif
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
@@ -30852,8 +30783,7 @@ OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A copy of a graph to which gradient nodes are added.
 class GradientNodes {
@@ -30996,7 +30926,7 @@ class GradientNodes {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
@@ -31006,7 +30936,7 @@ class GradientNodes {
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Does the work of one call of AddGradients.
@@ -31316,7 +31246,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
   return found;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 
@@ -31326,8 +31256,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
 #ifndef OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 #define OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BitMatrix {
  public:
@@ -31355,7 +31284,7 @@ class BitMatrix {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 
@@ -31364,7 +31293,7 @@ class BitMatrix {
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
@@ -31757,7 +31686,7 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
   return detail::BuildLifetimes(run, values, in_place, exact);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
@@ -31769,8 +31698,7 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
 #ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
@@ -32055,7 +31983,7 @@ inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProb
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
@@ -32065,8 +31993,7 @@ inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProb
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A buffer that was placed.
 struct PlacedSpan {
@@ -32266,7 +32193,7 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 
@@ -32276,8 +32203,7 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the buffers by descending key; equal keys by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
@@ -32350,7 +32276,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
@@ -32361,8 +32287,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Finds the largest total size of buffers of which none comes before another. A buffer passes units
 // to buffers that come later and do not conflict with it, each unit to at most one of them. When as
@@ -32467,7 +32392,7 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
@@ -32477,8 +32402,7 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Searches for a lower placing by moves in the order. A move takes a buffer that reaches the
 // height, or one placed before it that conflicts with it, and places it earlier. Of the
@@ -32540,7 +32464,7 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
@@ -32558,8 +32482,7 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
@@ -32832,7 +32755,7 @@ class SkylineSearch {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
@@ -32841,8 +32764,7 @@ class SkylineSearch {
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Draws the order in which a restart prefers buffers: long, large or crowded ones first, in random
 // proportions.
@@ -32908,7 +32830,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 
@@ -32918,8 +32840,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct PlannerSearch {
   const char* name;  // for MemoryPlanOptions::search
@@ -32953,7 +32874,7 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 
@@ -32962,7 +32883,7 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The most pairs of buffers for which conflicts are listed, so that placing can fill gaps.
@@ -33031,7 +32952,7 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
   return plan;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 
@@ -33041,7 +32962,7 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // "value 3 'x' (bytes 64 to 128)"
@@ -33281,7 +33202,7 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
   VerifyMemoryPlan(intervals, {}, plan);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
@@ -33290,7 +33211,7 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Parses one text, line by line.
@@ -33406,7 +33327,7 @@ OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffe
   return text;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 
@@ -33415,7 +33336,7 @@ OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffe
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes one picture.
@@ -33601,7 +33522,7 @@ OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffe
   return detail::MemorySvg(buffers, plan, options).Draw();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
@@ -33610,7 +33531,7 @@ OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffe
 #ifndef OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string NodeLine(const OperatorDef& def) {
@@ -33743,7 +33664,7 @@ OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
       detail::LineDiff(detail::GraphLines(before), detail::GraphLines(after)).lines());
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
@@ -33752,7 +33673,7 @@ OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
 #ifndef OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 #define OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string Fixed(double value, int digits) {
@@ -33809,7 +33730,7 @@ OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
                 " runs\n");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 
@@ -33818,7 +33739,7 @@ OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
 #ifndef OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 #define OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Puts a constant into the workspace. Throws kAlreadyExists if its blob has other contents.
@@ -33966,7 +33887,7 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
   return result;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
@@ -33976,8 +33897,7 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
 #ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
 #define OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Types of a body's inputs and outputs, by position. The vectors of tensors have the data that is
 // known before a run, else a Tensor without dtype.
@@ -34005,7 +33925,7 @@ void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
 void UseInferenceOfCarriedGraphs();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
@@ -34015,7 +33935,7 @@ void UseInferenceOfCarriedGraphs();
 #ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The CarriedGraph of MakeSubgraph.
@@ -34062,7 +33982,7 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
@@ -34072,8 +33992,7 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
 #ifndef OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 #define OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
   if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
@@ -34319,7 +34238,7 @@ class NodeReplacer {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 
@@ -34328,7 +34247,7 @@ class NodeReplacer {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>& nodes,
                                                const GraphTypes* types) {
   detail::CheckNodeSet(view, nodes);
@@ -34353,7 +34272,7 @@ OPKIT_INLINE Graph ReplaceNodes(const GraphView& view,
   return detail::NodeReplacer(view, replacements).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_
 
@@ -34362,7 +34281,7 @@ OPKIT_INLINE Graph ReplaceNodes(const GraphView& view,
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string CountText(size_t count, const char* one) {
@@ -34507,7 +34426,7 @@ OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const
   return detail::DrawDot(graph, &types, options, nullptr, &groups);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
@@ -34517,8 +34436,7 @@ OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const
 #ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
 #define OPKIT_GRAPH_ABI_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The limit for the nodes, and for each list of names, of an opkit_graph.
 inline constexpr uint64_t kMostNodes = 10'000'000;
@@ -34671,7 +34589,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
 
@@ -34681,8 +34599,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 #ifndef OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 #define OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A graph with its plan and executor. Input shapes are those of each run.
 class PlannedHostedGraph final : public HostedGraph {
@@ -34731,7 +34648,7 @@ inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
 
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 
@@ -34741,8 +34658,7 @@ inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
 #ifndef OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 #define OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the shortest time of several runs of a plan of the graph, in ns: a disturbance can only
 // make a run longer. Inputs are zeros, which every operator accepts as indices and lengths.
@@ -34799,7 +34715,7 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 
@@ -34809,8 +34725,7 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
 #ifndef OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 #define OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The options of request.hpp, parsed.
 struct PartitionLimits {
@@ -34828,7 +34743,7 @@ struct PartitionLimits {
 PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 
@@ -34837,7 +34752,7 @@ PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The graph between two partitioners.
@@ -35215,7 +35130,7 @@ OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> pa
   return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 
@@ -35224,8 +35139,7 @@ OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> pa
 #ifndef OPKIT_BASE_IMPL_NAME_MAP_IPP_
 #define OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE size_t LowerRow(const NamedRows& rows, std::string_view name) {
   size_t low = 0, high = rows.size();
@@ -35258,7 +35172,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
@@ -35267,7 +35181,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A graph whose nodes are groups of nodes of the problem; it never has a cycle. The groups form a
@@ -35665,7 +35579,7 @@ OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
   return {};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 
@@ -35674,7 +35588,7 @@ OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const std::string& PartitionValue::name() const {
   return view_->structure().name(index_);
@@ -35783,7 +35697,7 @@ OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const 
   return {this, found};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 
@@ -35792,7 +35706,7 @@ OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const 
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline size_t AnsweredNode(const PartitionView& view, int node) {
@@ -35907,7 +35821,7 @@ OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
   return found;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 
@@ -35916,7 +35830,7 @@ OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer) {
   using detail::Index;
@@ -35971,7 +35885,7 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
 
@@ -35982,7 +35896,7 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
 #ifndef OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 #define OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The JSON text, and for each of its nodes the index of the graph's node. Inputs and constants are
 // nodes of the text too, with the op "null" and index -1.
@@ -36005,7 +35919,7 @@ struct SymbolJson {
 SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
                            const std::vector<bool>& is_arg = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
@@ -36015,8 +35929,7 @@ SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
 // the reason.
@@ -36039,7 +35952,7 @@ void CallReturning(const char* what, F&& f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 
@@ -36048,7 +35961,7 @@ void CallReturning(const char* what, F&& f) {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The PartitionWork of a FunctionPartitioner.
@@ -36147,7 +36060,7 @@ OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char
   RegisterPartitioner(partitioner_, file, line);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
@@ -36156,7 +36069,7 @@ OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char
 #ifndef OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline NamedParts<NamedPass>& NamedPasses() {
@@ -36196,7 +36109,7 @@ OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArgume
   return passes.Run(graph, {}, UnknownOperators::kAllowed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
@@ -36207,8 +36120,7 @@ OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArgume
 #ifndef OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 #define OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Symbols, which are mangled, and flags of an ELF file. A file without section headers, which
 // loading does not need, has no known symbols.
@@ -36424,7 +36336,7 @@ inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
@@ -36433,8 +36345,7 @@ inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::string Demangle(const std::string& symbol) {
   if (!symbol.starts_with("_Z")) return symbol;  // "f" would be read as the type float
@@ -36697,7 +36608,7 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
@@ -36707,8 +36618,7 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #define OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
 // descriptor, which only its own image knows.
@@ -36734,7 +36644,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
@@ -36745,8 +36655,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #ifndef OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 #define OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True while this thread loads, unloads or finalizes a library.
 OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
@@ -36832,7 +36741,7 @@ class KernelCalls : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 
@@ -36842,8 +36751,7 @@ class KernelCalls : public RefCounted {
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls a function of a library. Throws an Error that begins with `what` if the function reports a
 // failure.
@@ -37369,7 +37277,7 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
@@ -37379,8 +37287,7 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the name of a part. Throws kInvalidArgument if it is missing or cannot be a name.
 inline std::string PartName(const LoadedLibrary& loaded, const char* name, const char* what) {
@@ -37412,7 +37319,7 @@ void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
@@ -37422,8 +37329,7 @@ void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, c
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls a converter of a library with views of two tensors.
 template <class Convert>
@@ -37680,7 +37586,7 @@ class LibraryLayouts {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
@@ -37690,8 +37596,7 @@ class LibraryLayouts {
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Options as two arrays of C strings, which point into the options given.
 class AbiOptions {
@@ -38148,7 +38053,7 @@ class LibraryPartitioners {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
@@ -38157,7 +38062,7 @@ class LibraryPartitioners {
 #ifndef OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 #define OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE LoadedLibrary::~LoadedLibrary() = default;
@@ -38723,7 +38628,7 @@ OPKIT_INLINE std::vector<std::string> Library::passes() const {
 }
 OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(loaded()); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 
@@ -38732,7 +38637,7 @@ OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unl
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE std::string detail::UserCodeName(const ProfileSpan& span) {
   return StrCat(InternedName(span.custom), "::user_code");
@@ -38768,7 +38673,7 @@ OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_IPP_
 
@@ -38778,7 +38683,7 @@ OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
 #ifndef OPKIT_PROFILE_MANN_WHITNEY_HPP_
 #define OPKIT_PROFILE_MANN_WHITNEY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The result of MannWhitneyTest.
 struct MannWhitney {
@@ -38798,7 +38703,7 @@ MannWhitney MannWhitneyTest(const std::vector<double>& a, const std::vector<doub
 // Returns the smallest p that samples of these sizes can have: 2 / C(a + b, a), at most 1.
 double SmallestMannWhitneyP(int64_t a, int64_t b);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_MANN_WHITNEY_HPP_
 
@@ -38808,8 +38713,7 @@ double SmallestMannWhitneyP(int64_t a, int64_t b);
 #ifndef OPKIT_PROFILE_NESTING_HPP_
 #define OPKIT_PROFILE_NESTING_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A map from the names that spans display to values. It stays small: interned names compose few
 // different ones.
@@ -38864,7 +38768,7 @@ void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_NESTING_HPP_
 
@@ -38873,7 +38777,7 @@ void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node) {
   std::map<std::string, std::vector<double>> times;
@@ -39028,7 +38932,7 @@ OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
   return out + "]}";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
 
@@ -39037,7 +38941,7 @@ OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
 #ifndef OPKIT_PROFILE_IMPL_COUNTERS_IPP_
 #define OPKIT_PROFILE_IMPL_COUNTERS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 struct PerfEvent {
@@ -39101,7 +39005,7 @@ OPKIT_INLINE CounterSource& PerfCounters() {
   return perf;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_COUNTERS_IPP_
 
@@ -39110,7 +39014,7 @@ OPKIT_INLINE CounterSource& PerfCounters() {
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the nearest-rank percentile of times in ascending order.
@@ -39373,7 +39277,7 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
   return out + "\n]}\n";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
 
@@ -39382,7 +39286,7 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
 #ifndef OPKIT_PROFILE_IMPL_REPORT_IPP_
 #define OPKIT_PROFILE_IMPL_REPORT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
                               const ProfileTableOptions& table, const RunReport& run) {
   if (!detail::g_report_writer)
@@ -39393,7 +39297,7 @@ OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
   detail::g_report_writer(profile, path, table, run);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_
 
@@ -39403,7 +39307,7 @@ OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
 #ifndef OPKIT_PROFILE_CHROME_TRACE_HPP_
 #define OPKIT_PROFILE_CHROME_TRACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the JSON object form of the trace event format. Spans are complete events (X) on the track
 // of their thread. Each time in which a custom operator's own code runs is a slice
@@ -39415,7 +39319,7 @@ namespace opkit::inline OPKIT_ABI {
 // cannot be written.
 void WriteChromeTrace(const Profile& profile, const std::string& path);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
 
@@ -39425,8 +39329,7 @@ void WriteChromeTrace(const Profile& profile, const std::string& path);
 #ifndef OPKIT_PROFILE_CRASH_TRACE_HPP_
 #define OPKIT_PROFILE_CRASH_TRACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // From Arm to Disarm, a signal that ends the process first writes the profile recorded so far to
 // `path` (see WriteProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
@@ -39444,7 +39347,7 @@ class CrashTrace {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
 
@@ -39454,7 +39357,7 @@ class CrashTrace {
 #ifndef OPKIT_PROFILE_PERFETTO_TRACE_HPP_
 #define OPKIT_PROFILE_PERFETTO_TRACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
 // differences. Slices, counters, markers and arrows are those of WriteChromeTrace. Work that
@@ -39463,7 +39366,7 @@ namespace opkit::inline OPKIT_ABI {
 // kFailedPrecondition if the file cannot be written.
 void WritePerfettoTrace(const Profile& profile, const std::string& path);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
 
@@ -39473,8 +39376,7 @@ void WritePerfettoTrace(const Profile& profile, const std::string& path);
 #ifndef OPKIT_PROFILE_PROFILE_FILE_HPP_
 #define OPKIT_PROFILE_PROFILE_FILE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Writes a report to "x.html", a Perfetto trace to "x.pftrace" and "x.perfetto-trace", and a Chrome
 // trace to every other name. Returns the name of the written file: "x.html.json", a Chrome trace,
@@ -39483,7 +39385,7 @@ namespace detail {
 std::string WriteProfileFile(const Profile& profile, const std::string& path);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_
 
@@ -39494,8 +39396,7 @@ std::string WriteProfileFile(const Profile& profile, const std::string& path);
 #ifndef OPKIT_PROFILE_TOOL_RANGES_HPP_
 #define OPKIT_PROFILE_TOOL_RANGES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A tool that receives ranges, which nest on each thread. The object lives as long as the process.
 // Thread-safe.
@@ -39518,7 +39419,7 @@ class ToolRanges {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_TOOL_RANGES_HPP_
 
@@ -39528,8 +39429,7 @@ class ToolRanges {
 #ifndef OPKIT_PROFILE_RECORDER_HPP_
 #define OPKIT_PROFILE_RECORDER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // One record for each span, completion, push, counter and marker. Some types give members another
 // meaning:
@@ -39787,7 +39687,7 @@ class Recorder final : public SpanSink, public MemorySink {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_RECORDER_HPP_
 
@@ -39797,7 +39697,7 @@ class Recorder final : public SpanSink, public MemorySink {
 #ifndef OPKIT_PROFILE_IMPL_PROFILER_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The session of the environment variable OPKIT_PROFILE: from the start of the process to its end,
@@ -39910,7 +39810,7 @@ OPKIT_INLINE void ProfileFrame(std::string_view name) {
 
 OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Get().Begin(); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILER_IPP_
 
@@ -39919,7 +39819,7 @@ OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Ge
 #ifndef OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
 #define OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Transposes elements of one size, in tiles that fit the first-level cache.
@@ -39982,7 +39882,7 @@ OPKIT_INLINE LayoutId ChannelsLast() {
   return id;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
 
@@ -39991,7 +39891,7 @@ OPKIT_INLINE LayoutId ChannelsLast() {
 #ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 #define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The layouts and converters of this image. Thread-safe.
@@ -40313,7 +40213,7 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
   detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
@@ -40322,8 +40222,7 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 #ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_
 #define OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::atomic<IssueFunction>& RegisteredIssue(DeviceType type) {
   static std::atomic<IssueFunction> functions[AllocatorTable::kSlots];
@@ -40345,7 +40244,7 @@ OPKIT_INLINE IssueFunction IssueFunctionOf(Device device) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_
 
@@ -40354,7 +40253,7 @@ OPKIT_INLINE IssueFunction IssueFunctionOf(Device device) {
 #ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_OPERATION_IPP_
 #define OPKIT_ENGINE_DEPENDENCY_IMPL_OPERATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Completion& Completion::operator=(Completion&& other) noexcept {
   Completion taken(std::move(other));
@@ -40381,7 +40280,7 @@ OPKIT_INLINE bool Completion::SetFinishedWithException(std::exception_ptr except
   return engine->CompleteAsync(op_, generation_, std::move(exception));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_OPERATION_IPP_
 
@@ -40391,8 +40290,7 @@ OPKIT_INLINE bool Completion::SetFinishedWithException(std::exception_ptr except
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A failure of one operation. Thread-safe.
 class Failure final : public RefCounted {
@@ -40491,7 +40389,7 @@ class FailureLog {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
 
@@ -40501,8 +40399,7 @@ class FailureLog {
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class VarState;
 
@@ -40786,7 +40683,7 @@ class OpRecords {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 
@@ -40796,8 +40693,7 @@ class OpRecords {
 #ifndef OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Thread-safe. Operations of priority 0, nearly all, are in an inbox. One queue for each worker
 // would be cheaper still, but an operation could then lie behind another that waits for it. The
@@ -40862,7 +40758,7 @@ class ReadyQueue {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 
@@ -40871,8 +40767,7 @@ class ReadyQueue {
 #ifndef OPKIT_ENGINE_DEPENDENCY_VAR_STATE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_VAR_STATE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A thread that waits until every pushed write of the Var has ended: a reader without an operation,
 // on that thread's stack.
@@ -41060,7 +40955,7 @@ class VarTable {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_VAR_STATE_HPP_
 
@@ -41070,8 +40965,7 @@ class VarTable {
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operation that runs on this thread; while it waits another may run inside.
 struct OpFrame {
@@ -41371,7 +41265,7 @@ class EngineCore final : public AsyncEngine {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
 
@@ -41381,8 +41275,7 @@ class EngineCore final : public AsyncEngine {
 #ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_
 #define OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Sorts the accesses to several Vars by address, and keeps each Var once.
 inline void EngineCore::SortAccesses(EngineOp& op) {
@@ -41593,7 +41486,7 @@ inline void EngineCore::WaitForAll(Timeout timeout) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_
 
@@ -41603,8 +41496,7 @@ inline void EngineCore::WaitForAll(Timeout timeout) {
 #ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_RUN_IPP_
 #define OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_RUN_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void EngineCore::RunReady(Runner* runner) {
   constexpr int kFlushAt = 32;
@@ -41796,7 +41688,7 @@ inline void EngineCore::Finish(EngineOp* op, Completed& done) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_RUN_IPP_
 
@@ -41806,7 +41698,7 @@ inline void EngineCore::Finish(EngineOp* op, Completed& done) {
 #ifndef OPKIT_ENGINE_IMPL_ENGINE_IPP_
 #define OPKIT_ENGINE_IMPL_ENGINE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline bool IsNaive(const EngineOptions& options) {
@@ -41865,7 +41757,7 @@ OPKIT_INLINE detail::OpSlot Engine::Prepare(VarList reads, VarList writes,
 OPKIT_INLINE void Engine::Submit(detail::EngineOp* op) { core_->Submit(op); }
 OPKIT_INLINE void Engine::Abandon(detail::EngineOp* op) { core_->Abandon(op); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_ENGINE_IPP_
 
@@ -41875,7 +41767,7 @@ OPKIT_INLINE void Engine::Abandon(detail::EngineOp* op) { core_->Abandon(op); }
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Fills a Schedule from a list of edges.
@@ -42198,7 +42090,7 @@ OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t ed
   detail::ScheduleBuilder(*this, options).Build(edges, edge_count);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
@@ -42207,7 +42099,7 @@ OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t ed
 #ifndef OPKIT_ENGINE_IMPL_TASK_GRAPH_IPP_
 #define OPKIT_ENGINE_IMPL_TASK_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The record of node n lies at `stride` times n: the function's call pointer, then its bytes.
 struct FrozenTaskGraph::State final : detail::RefCounted {
@@ -42289,7 +42181,7 @@ OPKIT_INLINE FrozenTaskGraph TaskGraph::Freeze(const FreezeOptions& options) con
   return FrozenTaskGraph(detail::MakeIntrusive<FrozenTaskGraph::State>(*this, stride, options));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_TASK_GRAPH_IPP_
 
@@ -42298,7 +42190,7 @@ OPKIT_INLINE FrozenTaskGraph TaskGraph::Freeze(const FreezeOptions& options) con
 #ifndef OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
 #define OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A task of a group; deletes itself when it has run.
 struct TaskGroup::Member : PoolTask {
@@ -42338,7 +42230,7 @@ OPKIT_INLINE void TaskGroup::Wait() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
 
@@ -42347,7 +42239,7 @@ OPKIT_INLINE void TaskGroup::Wait() {
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The reason for skipping a kernel with other layouts than the standard one.
@@ -42484,7 +42376,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
@@ -42493,7 +42385,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 #ifndef OPKIT_OP_IMPL_OBSERVERS_IPP_
 #define OPKIT_OP_IMPL_OBSERVERS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Counts NaNs and infinities by their bits. `infinity` is the bit pattern of infinity; patterns
@@ -42555,7 +42447,7 @@ OPKIT_INLINE std::string NumericObserver::Report() const {
   return out;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OBSERVERS_IPP_
 
@@ -42564,7 +42456,7 @@ OPKIT_INLINE std::string NumericObserver::Report() const {
 #ifndef OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
 #define OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns `text` on one line, with its bars escaped.
@@ -42673,7 +42565,7 @@ OPKIT_INLINE std::string DocsOfAllOperators() {
   return out;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
 
@@ -42682,7 +42574,7 @@ OPKIT_INLINE std::string DocsOfAllOperators() {
 #ifndef OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
 #define OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if the number is a NaN. Tests the bits, because -ffast-math would fold std::isnan to false.
@@ -42881,7 +42773,7 @@ OPKIT_INLINE std::string RunComparison::Verdict() const {
              first.expected, StrCat(" by ", first.expected_backend)));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_
 
@@ -42890,7 +42782,7 @@ OPKIT_INLINE std::string RunComparison::Verdict() const {
 #ifndef OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_
 #define OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the plan's value for the name in an operator's definition; -1 if there is none. An output
@@ -43032,7 +42924,7 @@ OPKIT_INLINE std::vector<NodeValue> RunKeepingValues(Executor& executor,
   return keepers.Take();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_
 
@@ -43042,7 +42934,7 @@ OPKIT_INLINE std::vector<NodeValue> RunKeepingValues(Executor& executor,
 #ifndef OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // y = x * factor + addend, by channel.
@@ -43327,7 +43219,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsFoldBatchNormalization =
     g_fold_batch_normalization.Fill(&FoldBatchNormalization);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
 
@@ -43337,7 +43229,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsFoldBatchNormalization =
 #ifndef OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor finds the patterns, Result builds the graph.
@@ -43494,7 +43386,7 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline const bool kFillsMergeHardSwish = g_merge_hard_swish.Fill(&MergeHardSwish);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
 
@@ -43503,8 +43395,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMergeHardSwish = g_merge_hard_swish.Fi
 #ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout& layout,
                                             Device device) {
@@ -43713,7 +43604,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExplainConverted =
     g_explain_converted.Fill(&ExplainSelection);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 
@@ -43722,7 +43613,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExplainConverted =
 #ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 class ConvertLayoutOp final : public Operator<CPUContext> {
@@ -43817,7 +43708,7 @@ OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string
       .Arg("device_index", int64_t{device.index});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 
@@ -43827,8 +43718,7 @@ OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string
 #ifndef OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Finds the chains and writes the fused graph.
 struct FusedGraph::Builder {
@@ -43970,7 +43860,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
     g_make_fused_graph.Fill(&FusedGraph::Make);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 
@@ -43979,7 +43869,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
 #ifndef OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
 #define OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The steps of a schedule in one run of a profile.
@@ -44147,7 +44037,7 @@ OPKIT_INLINE std::string ToString(const RunProfile& run) {
          detail::AlignColumns(lines, 1);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
 
@@ -44156,8 +44046,7 @@ OPKIT_INLINE std::string ToString(const RunProfile& run) {
 #ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #define OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
@@ -44179,7 +44068,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
@@ -44188,8 +44077,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
                                     const OperatorDef& def) try
@@ -44334,7 +44222,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
@@ -44343,7 +44231,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 #ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
@@ -44365,7 +44253,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
              : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
@@ -44374,8 +44262,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
@@ -44642,7 +44529,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
@@ -44652,7 +44539,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Counts the bytes that are live while nodes run one after the other.
@@ -44743,7 +44630,7 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
   return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
@@ -44752,8 +44639,7 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
 #ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   for (const std::string& output : def.outputs())
@@ -45117,7 +45003,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
@@ -45127,8 +45013,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
 #ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE PlannedMemory& PlannedMemory::Of(const PlannedBody& body) {
   return body.plan->memory_;
@@ -45615,7 +45500,7 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
@@ -45624,8 +45509,7 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
 #ifndef OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the layouts as text, "NHWC, standard -> NHWC"; empty if all are standard.
 OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
@@ -45721,7 +45605,7 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
@@ -45731,7 +45615,7 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Throws kInvalidArgument for an invalid problem. Returns, by value, the step that makes it; -1:
@@ -46324,7 +46208,7 @@ OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t by
   return detail::Recomputer(problem, bytes).Run();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 
@@ -46334,8 +46218,7 @@ OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t by
 #ifndef OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::RecomputedGraph(const Specialization& found, Device memory)
     : found_(found), view_(found.plan_view()) {
@@ -46594,7 +46477,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
@@ -46604,8 +46487,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A level of the schedule that threads run together, in pieces that they claim by number.
 class SharedLevel {
@@ -47169,7 +47051,7 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
@@ -47179,8 +47061,7 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 #ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The cache of results; set while an outermost body is inferred. Inference passes several times
 // over a graph and over the bodies of its nodes: without the cache, each level of nesting would
@@ -47305,7 +47186,7 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
@@ -47314,8 +47195,7 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::vector<std::string> SplitNames(const std::string& text) {
   std::vector<std::string> names;
@@ -47393,7 +47273,7 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 
@@ -47402,7 +47282,7 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes one text.
@@ -47532,7 +47412,7 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
   return detail::SymbolJsonWriter(view, types, is_arg).Write();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
@@ -47541,8 +47421,7 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
                                                      size_t count,
@@ -47624,7 +47503,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
@@ -47633,7 +47512,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 #ifndef OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
 #define OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the probability that U is at most `limit` if all orders of a + b numbers are equally
@@ -47702,7 +47581,7 @@ OPKIT_INLINE double SmallestMannWhitneyP(int64_t a, int64_t b) {
   return (std::min)(p, 1.0);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
 
@@ -47711,7 +47590,7 @@ OPKIT_INLINE double SmallestMannWhitneyP(int64_t a, int64_t b) {
 #ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
 #define OPKIT_BASE_OUTPUT_FILE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes a new file beside the old one and renames it over the old one at Commit; an error before
@@ -47741,7 +47620,7 @@ class OutputFile {
 
 void WriteFile(const std::string& path, std::string_view bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
 
@@ -47750,7 +47629,7 @@ void WriteFile(const std::string& path, std::string_view bytes);
 #ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 #define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes the events of one profile to a file, in blocks of about kBlock bytes.
@@ -47944,7 +47823,7 @@ OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& pa
   file.Commit();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
 
@@ -47953,8 +47832,7 @@ OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& pa
 #ifndef OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
 #define OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct FatalSignal {
   int number;
@@ -48083,7 +47961,7 @@ OPKIT_INLINE void CrashTrace::Disarm() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
 
@@ -48092,7 +47970,7 @@ OPKIT_INLINE void CrashTrace::Disarm() {
 #ifndef OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 #define OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Builds one message of a protocol buffer, with the wire types varint, fixed64 and
@@ -48360,7 +48238,7 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
   file.Commit();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 
@@ -48369,8 +48247,7 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::string& path) {
   std::string written = path;
@@ -48386,7 +48263,7 @@ OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::str
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
 
@@ -48395,8 +48272,7 @@ OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::str
 #ifndef OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
 #define OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void* OpenTool(const std::string& library) {
   if (void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
@@ -48615,7 +48491,7 @@ OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
 
@@ -48624,8 +48500,7 @@ OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
 #ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
 #define OPKIT_PROFILE_IMPL_RECORDER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // --- one thread
 
@@ -49232,7 +49107,7 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_
 
@@ -49241,7 +49116,7 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 #ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 #define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands
@@ -49349,7 +49224,7 @@ OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
   file.Commit();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
@@ -49359,8 +49234,7 @@ OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
@@ -49488,7 +49362,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -49500,8 +49374,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -49583,7 +49456,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -49595,8 +49468,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The span sink of a library. Passes on to the host the spans that the library's operators open
 // during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
@@ -49672,7 +49544,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -49683,7 +49555,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
@@ -50310,7 +50182,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
   OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
@@ -50321,8 +50193,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls the library's gradient maker, which gives new values names of its own. The host's new_name
 // then replaces each of them.
@@ -50392,7 +50263,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
@@ -50404,8 +50275,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
@@ -50436,7 +50306,7 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
     g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #endif
@@ -50456,8 +50326,7 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a copy of the host's graph whose constants share the host's memory.
 inline Graph BorrowGraph(const opkit_graph& from) {
@@ -50632,7 +50501,7 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif

@@ -46,7 +46,7 @@
 // ---- opkit/version.hpp
 // The toolkit's version, and the inline namespace made of it: objects compiled against two versions
 // share no symbol, so their layouts never mix. Every header opens
-// `namespace opkit::inline OPKIT_ABI {`.
+// `namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
 
@@ -58,9 +58,9 @@
 // Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
 // consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
 #if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
-#define OPKIT_ABI v0_1_compiled
+#define OPKIT_INLINE_NAMESPACE v0_1_compiled
 #else
-#define OPKIT_ABI v0_1
+#define OPKIT_INLINE_NAMESPACE v0_1
 #endif
 
 #endif  // OPKIT_VERSION_HPP_
@@ -208,7 +208,7 @@
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
@@ -216,15 +216,17 @@ class OpResource;         // defined in opkit/functions.hpp
 class GradientMakerBase;  // defined in opkit/graph.hpp
 class Profiler;           // defined in opkit/profile.hpp
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // For a variable of an incomplete class, clang shows the class's declaration. g++ does not; for an
 // unknown name it suggests the same name in another namespace and shows that declaration.
+// clang-format off
 #ifdef __clang__
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 #else
 namespace opkit_not_included {
 #endif
+// clang-format on
 
 class Graph;            // defined in opkit/graph.hpp
 class Plan;             // defined in opkit/graph.hpp
@@ -238,6 +240,7 @@ struct ProfileOptions;  // defined in opkit/profile.hpp
 class Library;          // defined in opkit/plugin.hpp
 
 #ifdef __clang__
+}
 }  // namespace opkit
 #else
 }  // namespace opkit_not_included
@@ -278,7 +281,7 @@ class Library;          // defined in opkit/plugin.hpp
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -367,7 +370,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
   return out << ToString(value);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_STRINGS_HPP_
 
@@ -376,7 +379,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 #ifndef OPKIT_BASE_SUGGEST_HPP_
 #define OPKIT_BASE_SUGGEST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
 // case.
@@ -391,7 +394,7 @@ OPKIT_COLD std::string NearestName(std::string_view name,
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_SUGGEST_HPP_
 
@@ -402,7 +405,7 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
@@ -503,7 +506,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
 // false. For operator authors.
@@ -532,7 +535,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DType : uint8_t {
   kUndefined,
@@ -729,7 +732,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
   return call(f);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
@@ -740,8 +743,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #ifndef OPKIT_BASE_HOOK_HPP_
 #define OPKIT_BASE_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Throws the Error (kFailedPrecondition) for a call through an empty hook.
 [[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
@@ -789,7 +791,7 @@ class Hook<R(Args...)> {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -799,7 +801,7 @@ class Hook<R(Args...)> {
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Base class of the objects that IntrusivePtr holds.
 class RefCounted {
@@ -887,7 +889,7 @@ struct Shared : RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -898,7 +900,7 @@ struct Shared : RefCounted {
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
@@ -956,7 +958,7 @@ struct Layout {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
@@ -966,8 +968,7 @@ struct Layout {
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts `i`, which must not be negative.
 template <class Integer>
@@ -976,7 +977,7 @@ constexpr size_t Index(Integer i) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -986,7 +987,7 @@ constexpr size_t Index(Integer i) {
 #ifndef OPKIT_CORE_SHAPE_HPP_
 #define OPKIT_CORE_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
@@ -1140,7 +1141,7 @@ class Shape {
   int64_t numel_ = 1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
@@ -1155,8 +1156,7 @@ class Shape {
 #ifndef OPKIT_BASE_PLATFORM_HPP_
 #define OPKIT_BASE_PLATFORM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
@@ -1302,7 +1302,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -1312,7 +1312,7 @@ void ForgetMapped(const void* data, size_t size);
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DeviceType : int32_t {
   kCPU = 1,
@@ -1363,7 +1363,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -1373,7 +1373,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device {
   DeviceType type = DeviceType::kCPU;
@@ -1449,7 +1449,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
                            : StrCat(ToString(device.type), ":", device.index);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
 
@@ -1460,7 +1460,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
@@ -1538,7 +1538,7 @@ Allocator& GetAllocator(DeviceType type);
 // if none). `allocator` must live until the process ends or every storage made from it is gone.
 Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -1548,7 +1548,7 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
@@ -1601,7 +1601,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
   return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_STORAGE_HPP_
 
@@ -1611,7 +1611,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
@@ -1865,7 +1865,7 @@ class Tensor {
   DType dtype_ = DType::kUndefined;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_TENSOR_HPP_
 
@@ -1875,7 +1875,7 @@ class Tensor {
 #ifndef OPKIT_CORE_ATTRIBUTE_HPP_
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
@@ -2125,7 +2125,7 @@ class Arguments {
   std::vector<NamedAttribute> items_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
@@ -2136,7 +2136,7 @@ class Arguments {
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace dlpack {
 
 struct DLDevice {
@@ -2330,7 +2330,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   return detail::ImportDLPack(managed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DLPACK_HPP_
 
@@ -2341,7 +2341,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
 #ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 #define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Thrown by functions that need a rank or an extent that is not known. From an inference function
 // it means that nothing can be inferred yet, which is no Error of Compile.
@@ -2488,7 +2488,7 @@ class SymbolicShape {
   bool has_rank_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
@@ -2497,7 +2497,7 @@ class SymbolicShape {
 #ifndef OPKIT_BASE_TIMEOUT_HPP_
 #define OPKIT_BASE_TIMEOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   event.Finish();                                // for ever
 //   event.Finish(std::chrono::milliseconds(50));
@@ -2531,7 +2531,7 @@ class Timeout {
   int64_t ns_ = -1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_TIMEOUT_HPP_
 
@@ -2542,7 +2542,7 @@ class Timeout {
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
@@ -2598,7 +2598,7 @@ class FunctionRef<R(Args...)> {
   R (*call_)(Target, Args...);
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FUNCTION_REF_HPP_
 
@@ -2608,7 +2608,7 @@ class FunctionRef<R(Args...)> {
 #ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 #define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -2732,7 +2732,7 @@ class UniqueFunction<R(Args...)> {
   detail::FunctionStorage storage_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
@@ -2744,7 +2744,7 @@ class UniqueFunction<R(Args...)> {
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
 
@@ -2938,7 +2938,7 @@ class Event {
   IntrusivePtr<EventState> spare_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_EVENT_HPP_
 
@@ -2948,7 +2948,7 @@ class Event {
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The context of a device. A user's own device needs a class like CPUContext below and a
 // REGISTER_<DEVICE>_OPERATOR macro of one line (op/registration.hpp). If its memory is not the
@@ -3027,7 +3027,7 @@ class CPUContext {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
@@ -3037,7 +3037,7 @@ class CPUContext {
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
@@ -3051,7 +3051,7 @@ void SetRoomForNames(int64_t bytes);
 // Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -3063,7 +3063,7 @@ std::string InternedName(uint32_t number);
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
@@ -3280,7 +3280,7 @@ class IssueScope {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -3290,7 +3290,7 @@ class IssueScope {
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
 // a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
@@ -3392,7 +3392,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   *target = std::move(result);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
 
@@ -3403,7 +3403,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
 // that event becomes FAILED with the exception; later work runs normally. The failure of an
@@ -3560,7 +3560,7 @@ class CPUStreamContext {
   std::optional<Event> drained_;  // kept to reuse its memory
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
 
@@ -3571,8 +3571,7 @@ class CPUStreamContext {
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A place in the list, on the sleeping thread's stack.
 struct IdleThread {
@@ -3679,7 +3678,7 @@ class IdleList {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3688,8 +3687,7 @@ class IdleList {
 #ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct SpinTimes {  // in ticks
   uint64_t idle = 0;
@@ -3724,7 +3722,7 @@ class IdleSpin {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3734,8 +3732,7 @@ class IdleSpin {
 #ifndef OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 #define OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
 // thread that finds it locked for long yields the CPU, since the holder may have lost its own.
@@ -3780,7 +3777,7 @@ class SpinLockGuard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
@@ -3790,8 +3787,7 @@ class SpinLockGuard {
 #ifndef OPKIT_ENGINE_POOL_INBOX_HPP_
 #define OPKIT_ENGINE_POOL_INBOX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct InboxNode {
   std::atomic<InboxNode*> next{nullptr};
@@ -3866,7 +3862,7 @@ class Inbox {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
 
@@ -3876,7 +3872,7 @@ class Inbox {
 #ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
 #define OPKIT_ENGINE_POOL_LATCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -3924,7 +3920,7 @@ class Latch {
   std::atomic<int64_t> count_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
 
@@ -3936,8 +3932,7 @@ class Latch {
 #ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 #define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
@@ -4091,7 +4086,7 @@ class LoopBoard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -4101,7 +4096,7 @@ class LoopBoard {
 #ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 #define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
 // returned. `work` throws nothing. Called by several threads at once.
@@ -4118,7 +4113,7 @@ struct OwnThreads {
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
@@ -4129,7 +4124,7 @@ inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 #ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
 #define OPKIT_ENGINE_THREAD_POOL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
@@ -4330,7 +4325,7 @@ inline int NumThreads() {
 // Resizes the process's pool.
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_THREAD_POOL_HPP_
 
@@ -4340,7 +4335,7 @@ inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); 
 #ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The bodies of ParallelFor and ParallelForRange.
 template <class F>
@@ -4428,7 +4423,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
   });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
@@ -4439,7 +4434,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 #ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
 //
@@ -4463,7 +4458,7 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
     context.Launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
@@ -4486,8 +4481,7 @@ __attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
 #endif
 }
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a unit of the other kind is linked into this program or shared library.
 inline bool ImageMixesModes() {
@@ -4505,7 +4499,7 @@ inline constexpr const char* kMixedModes =
     "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -4515,7 +4509,7 @@ inline constexpr const char* kMixedModes =
 #ifndef OPKIT_OP_FWD_HPP_
 #define OPKIT_OP_FWD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct TensorInfo;
@@ -4548,7 +4542,7 @@ class GradientNames;
 class GradientMakerBase;
 class GradientRegistry;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FWD_HPP_
 
@@ -4558,7 +4552,7 @@ class GradientRegistry;
 #ifndef OPKIT_OP_OPERATOR_DEF_HPP_
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class GradientNames;
 class InferenceContext;
@@ -4689,7 +4683,7 @@ class OperatorDef {
   detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
@@ -4699,7 +4693,7 @@ class OperatorDef {
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The knowledge of a value before it is computed.
 struct TensorInfo {
@@ -4865,7 +4859,7 @@ class InferenceCache {
                                               const Tensor& made, const Layout& promised);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INFERENCE_HPP_
 
@@ -4875,7 +4869,7 @@ class InferenceCache {
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
@@ -5007,7 +5001,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
       : Error(ErrorCode::kUnsupported, std::move(what)) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_HPP_
 
@@ -5016,7 +5010,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 #ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
 #define OPKIT_OP_SCHEMA_OP_COST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The work of one run, for benchmarks, profiles and selection.
 struct OpCost {
@@ -5026,7 +5020,7 @@ struct OpCost {
   uint64_t params_bytes = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
 
@@ -5036,7 +5030,7 @@ struct OpCost {
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -5072,7 +5066,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -5083,7 +5077,7 @@ struct ValueSchema {
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5453,7 +5447,7 @@ class OpSchema {
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_HPP_
 
@@ -5467,7 +5461,7 @@ class OpSchema {
 // Defined in an image (a program or shared object) if one of its units includes plugin/author.hpp.
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True in a library that is loaded at run time: it has its own registries, whatever symbols the
@@ -5661,7 +5655,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
     for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OP_REGISTRY_HPP_
 
@@ -5672,7 +5666,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 #ifndef OPKIT_OP_OBSERVER_HPP_
 #define OPKIT_OP_OBSERVER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5782,7 +5776,7 @@ class ObserverScope {
   bool succeeded_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
 
@@ -5792,7 +5786,7 @@ class ObserverScope {
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -5820,7 +5814,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -5830,7 +5824,7 @@ class NameIndex {
 #ifndef OPKIT_OP_WORKSPACE_HPP_
 #define OPKIT_OP_WORKSPACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Owns one object of any type. Not copyable; not synchronised.
 class Blob {
@@ -5933,7 +5927,7 @@ class Workspace {
   std::vector<char> is_shared_;  // by number; true for a blob of another workspace
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_WORKSPACE_HPP_
 
@@ -5943,7 +5937,7 @@ class Workspace {
 #ifndef OPKIT_OP_OPERATOR_BASE_HPP_
 #define OPKIT_OP_OPERATOR_BASE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Tensors of the current run that are not in blobs: new tensors for outputs whose present tensor is
@@ -6455,7 +6449,7 @@ class OperatorBase : public Observable<OperatorBase> {
   mutable SpanNames span_names_;  // valid after the first span_names()
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_BASE_HPP_
 
@@ -6465,7 +6459,7 @@ class OperatorBase : public Observable<OperatorBase> {
 #ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
 #define OPKIT_OP_CREATE_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Decisions about a node that were made before its operator is created.
 struct CreateOptions {
   const Kernel* kernel = nullptr;        // null: the first kernel that accepts the node
@@ -6561,7 +6555,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
                                          const KernelConfig* config);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
 
@@ -6571,7 +6565,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
 #ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
 #define OPKIT_OP_DISPATCH_HELPER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The element types that an operator has code for. GenericTensorImplementation as the last type
 // sends every other dtype to DoRunWithOtherType.
@@ -6651,7 +6645,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
 
@@ -6661,8 +6655,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
 #ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 #define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class OperatorCall;
 
@@ -6683,7 +6676,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -6693,7 +6686,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
 #ifndef OPKIT_OP_INVOKE_HPP_
 #define OPKIT_OP_INVOKE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
@@ -6817,7 +6810,7 @@ class PendingOutputs {
 OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
                                              Arguments args = {}, InvokeOptions options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INVOKE_HPP_
 
@@ -6827,7 +6820,7 @@ OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   template <class Context>
 //   class ScaleOp final : public opkit::Operator<Context> {
@@ -7024,7 +7017,7 @@ class Operator : public OperatorBase {
   Context context_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Makes names of the base usable without `this->` and without `template` in a class template
 // derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
@@ -7118,8 +7111,7 @@ class Operator : public OperatorBase {
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator that ResolvedOperator calls on the caller's tensors.
 class OperatorCall {
@@ -7166,7 +7158,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -7176,8 +7168,7 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #ifndef OPKIT_OP_REGISTRATION_HPP_
 #define OPKIT_OP_REGISTRATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
@@ -7281,7 +7272,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.
@@ -7397,7 +7388,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #ifndef OPKIT_BASE_FIXED_NAME_HPP_
 #define OPKIT_BASE_FIXED_NAME_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
@@ -7429,7 +7420,7 @@ struct FixedName {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
@@ -7439,7 +7430,7 @@ struct FixedName {
 #ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 #define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The extents of a dense tensor, for kernels.
@@ -7567,7 +7558,7 @@ class Attr : public detail::AttrValue<T> {
   OPKIT_HOST_DEVICE operator const T&() const { return this->value(); }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
@@ -7578,8 +7569,7 @@ class Attr : public detail::AttrValue<T> {
 #ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 #define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class ParameterKind { kIn, kOptionalIn, kOut, kAttr, kUnknown };
 
@@ -7844,7 +7834,7 @@ consteval bool CheckTypedFunction() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7855,8 +7845,7 @@ consteval bool CheckTypedFunction() {
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
@@ -8001,7 +7990,7 @@ inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -8012,8 +8001,7 @@ inline constexpr TypedKernel kTypedKernel = {
 #ifndef OPKIT_OP_TYPED_TYPED_CALL_HPP_
 #define OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel, prepared for one node. Every `def` argument must be the node's definition.
 class TypedCall {
@@ -8076,7 +8064,7 @@ class TypedCall {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
@@ -8086,8 +8074,7 @@ class TypedCall {
 #ifndef OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 #define OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 template <class Context>
 class TypedOperator final : public Operator<Context> {
@@ -8135,7 +8122,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
@@ -8145,8 +8132,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 #ifndef OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 #define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The schema of a typed operator and its rules, shared by the builder and the schema's functions.
 class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
@@ -8180,7 +8166,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
@@ -8191,7 +8177,7 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
@@ -8481,7 +8467,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
 //     .Default<"alpha">(1.f).Kernel<CPUContext>();
@@ -8516,7 +8502,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
 // library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
@@ -8547,7 +8533,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
      ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #endif
@@ -9369,8 +9355,7 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 #ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
 // header has members of later versions.
@@ -9436,7 +9421,7 @@ class AbiAttributes : public RefCounted {
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
@@ -9446,8 +9431,7 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The host functions that this image's operators call: the program's own table, or in a library the
 // table that the program passed when it loaded the library. Null before the first function operator
@@ -9465,7 +9449,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
@@ -9475,7 +9459,7 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A view of extents or strides: a span with a checked index, which may count from the end.
 class DimsView : public std::span<const int64_t> {
@@ -9646,7 +9630,7 @@ class OpTensor {
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
@@ -9659,7 +9643,7 @@ using MXTensor = OpTensor;
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
@@ -9769,7 +9753,7 @@ class RandomGenerator {
   uint64_t state_[4];
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
@@ -9780,7 +9764,7 @@ class RandomGenerator {
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 inline const char* ToString(LogLevel level) {
@@ -10248,7 +10232,7 @@ class OpResource {
   const opkit_call* call_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
@@ -10258,7 +10242,7 @@ class OpResource {
 #ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
 #define OPKIT_OP_ABI_HOST_TABLE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Receives operators' log lines. Called from any thread.
 using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
@@ -10311,7 +10295,7 @@ opkit_status AnswerCaller(Body body) noexcept {
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 
@@ -10321,7 +10305,7 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 #ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
 #define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The argument of a backward node that names the blob with its forward operator's state.
@@ -10497,7 +10481,7 @@ class AttrMap {
   mutable std::vector<std::pair<const char*, detail::IntrusivePtr<detail::RefCounted>>> copies_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
 
@@ -10508,7 +10492,7 @@ class AttrMap {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct KernelConfig;
@@ -10926,7 +10910,7 @@ Erased AdaptTo(F f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
@@ -10937,7 +10921,7 @@ Erased AdaptTo(F f) {
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if REGISTER_OP accepts the name: my_gemm, com.me.Gemm, me::Gemm.
@@ -11328,7 +11312,7 @@ class BasicFunctionOpBuilder {
   Host host_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -11339,8 +11323,7 @@ class BasicFunctionOpBuilder {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The services of a context for the functions, set anew for each run.
 struct FunctionDeviceLink {
@@ -11375,7 +11358,7 @@ class FunctionBody {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
@@ -11385,7 +11368,7 @@ class FunctionBody {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The operator that runs a record's functions. On an asynchronous device (cpu_stream, gpu) the
 // functions are called when the work is issued, and put their own work on the stream.
@@ -11525,7 +11508,7 @@ class FunctionOpHost {
 
 using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it, REGISTER_OP is the library's
 // REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. For a
@@ -11575,8 +11558,7 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 #ifndef OPKIT_BASE_IMPL_STRINGS_IPP_
 #define OPKIT_BASE_IMPL_STRINGS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
   out += part.object ? static_cast<const char*>(part.object) : "(null)";
@@ -11610,7 +11592,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -11619,7 +11601,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 #ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
 #define OPKIT_BASE_IMPL_SUGGEST_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
   auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
@@ -11673,7 +11655,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
   return out + ")";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
 
@@ -11682,7 +11664,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_IMPL_ERROR_IPP_
 #define OPKIT_BASE_IMPL_ERROR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
@@ -11755,7 +11737,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ERROR_IPP_
 
@@ -11764,8 +11746,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 #ifndef OPKIT_BASE_IMPL_HOOK_IPP_
 #define OPKIT_BASE_IMPL_HOOK_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
@@ -11774,7 +11755,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -11783,7 +11764,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 #ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -11862,7 +11843,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
   return empty ? 0 : count;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
 
@@ -11871,8 +11852,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
 #ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
 #define OPKIT_BASE_IMPL_PLATFORM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
   const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
@@ -12027,7 +12007,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -12036,7 +12016,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 #ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
 #define OPKIT_CORE_IMPL_DEVICE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
@@ -12124,7 +12104,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
   return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_DEVICE_IPP_
 
@@ -12133,7 +12113,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
 #ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 #define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
@@ -12202,7 +12182,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
   return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
@@ -12211,7 +12191,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -12490,7 +12470,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_TENSOR_IPP_
 
@@ -12499,7 +12479,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
 #ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 #define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(AttributeType type) {
   constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
@@ -12565,7 +12545,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   return names;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
@@ -12574,7 +12554,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 #ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Dim Dim::Symbol(std::string name) {
   Dim dim;
@@ -12715,7 +12695,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   return static_cast<size_t>(found);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
@@ -12724,7 +12704,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
 #define OPKIT_DEVICE_IMPL_EVENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool EventState::Schedule() {
   detail::MutexLock lock(mutex_);
@@ -12900,7 +12880,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
@@ -12910,8 +12890,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Deletes this image's table of names; null before there is a table. The image must not use names
 // after the call.
@@ -12919,7 +12898,7 @@ using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_OWN_NAMES_HPP_
 
@@ -12928,7 +12907,7 @@ OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 #ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 #define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The table of names, made at first use.
@@ -13006,7 +12985,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
@@ -13015,7 +12994,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 #ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
 #define OPKIT_DEVICE_IMPL_COPY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns null if no function is registered.
@@ -13123,7 +13102,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   *target = std::move(prepared.target);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
 
@@ -13132,7 +13111,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
   // Never freed: the threads use their streams until the process ends.
@@ -13285,7 +13264,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
   drained_->Finish();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
@@ -13296,7 +13275,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The sleeping threads of all latches whose addresses have the same hash.
@@ -13358,7 +13337,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
@@ -13368,8 +13347,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
 #ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 #define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the current sink if it records what pool threads do, else null.
 inline SpanSink* EngineSink() {
@@ -13396,7 +13374,7 @@ inline void MarkEngine(const char* name) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
@@ -13408,8 +13386,7 @@ inline void MarkEngine(const char* name) {
 #ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 #define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Holds pointers it does not own. The thread that gets an item sees what was written before its
 // Push.
@@ -13491,7 +13468,7 @@ class WorkDeque {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
@@ -13501,7 +13478,7 @@ class WorkDeque {
 #ifndef OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 #define OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A worker of a pool: its thread and its queue.
@@ -13882,7 +13859,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
   idle_.ResetAfterFork();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
@@ -13891,7 +13868,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
 #ifndef OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 #define OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Runs the loop from its start, in pieces that grow fourfold, until one piece lasts long enough to
@@ -13989,7 +13966,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
   detail::g_own_threads.store(now, std::memory_order_release);
   delete before;
 }
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
@@ -13998,7 +13975,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
 #ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
@@ -14058,7 +14035,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
                 join(def.inputs()), ") -> (", join(def.outputs()), ")");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
@@ -14068,7 +14045,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 #ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
 #define OPKIT_OP_IMPL_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
   TensorInfo info(tensor.dtype(), tensor.shape());
@@ -14209,7 +14186,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
@@ -14221,8 +14198,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the container holds the value.
 template <class Container, class T>
@@ -14257,7 +14233,7 @@ void StableSort(std::vector<T>& items, Before before) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 
@@ -14267,7 +14243,7 @@ void StableSort(std::vector<T>& items, Before before) {
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
@@ -14609,7 +14585,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
   return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
 
@@ -14619,7 +14595,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
 #ifndef OPKIT_BASE_NAME_MAP_HPP_
 #define OPKIT_BASE_NAME_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Base class of the rows of every NameMap.
@@ -14735,7 +14711,7 @@ class NameMap {
   detail::NamedRows rows_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
@@ -14745,8 +14721,7 @@ class NameMap {
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
 // these two parts of the path are the same for an installed header and for the copy that a library
@@ -14765,7 +14740,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
@@ -14774,7 +14749,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool HasOwnRegistries() {
@@ -15279,7 +15254,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
   return now;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
@@ -15288,8 +15263,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
 #ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
 #define OPKIT_OP_IMPL_OBSERVER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct ObserverList::Items {
   std::vector<AnyObserver*> list;
@@ -15343,7 +15317,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -15352,7 +15326,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 #define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -15399,7 +15373,7 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
@@ -15408,7 +15382,7 @@ OPKIT_INLINE void NameIndex::Grow() {
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
 #define OPKIT_OP_IMPL_WORKSPACE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool Blob::HasName(const std::type_info& type) const {
   return type_ && *type_ == type;
@@ -15468,7 +15442,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
   return blob && blob->IsType<Tensor>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
 
@@ -15484,7 +15458,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
 #define OPKIT_PROFILE_ENVIRONMENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
@@ -15500,12 +15474,12 @@ bool ProfileByEnvironment();
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
 #endif
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -15973,7 +15947,7 @@ namespace {
 }
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
@@ -15982,7 +15956,7 @@ namespace {
 #ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the names between the commas of a text; "DEFAULT" becomes "reference".
@@ -16300,7 +16274,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
   return CreateOperator(def, ws, {.net_position = net_position});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
@@ -16310,8 +16284,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
 #ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #define OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel for CPUContext that is called directly for one node.
 class DirectCall {
@@ -16359,7 +16332,7 @@ class DirectCall {
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
@@ -16368,7 +16341,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 #ifndef OPKIT_OP_IMPL_INVOKE_IPP_
 #define OPKIT_OP_IMPL_INVOKE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
@@ -16540,7 +16513,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
   return PendingOutputs(state);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
@@ -16551,7 +16524,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
 // are switched to.
@@ -16564,7 +16537,7 @@ OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFuncti
 // Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -16575,8 +16548,7 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator, its workspace, and the functions that use them. Function pointers instead of virtual
 // functions: g++ compiles every override that a program might reach by a virtual call.
@@ -16601,7 +16573,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
@@ -16610,8 +16582,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 #ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 #define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The workspace and the operator behind a BoundOperator.
 struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
@@ -16659,7 +16630,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
@@ -16668,8 +16639,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Releases the memory of the workspace's tensors at the end of a call; the next call sets them
 // again.
@@ -16807,7 +16777,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -16818,7 +16788,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A configuration that a kernel proposes for a node, or the reason why the kernel has none.
 struct KernelCandidate {
@@ -16878,7 +16848,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     std::span<const TensorInfo> outputs, const SelectOptions& options = {},
     KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
@@ -16887,8 +16857,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
 inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
@@ -16944,7 +16913,7 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
@@ -16953,15 +16922,14 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
   Throw(ErrorCode::kOutOfRange, value, ", which is no value of the inputs' dtype ", dtype);
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
@@ -16970,8 +16938,7 @@ OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
@@ -17082,7 +17049,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
@@ -17091,8 +17058,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
 // make equal schemas.
@@ -17226,7 +17192,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   for (auto& rule : rules_) rule(context);
 }
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
@@ -17235,8 +17201,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
 #ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
 static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
@@ -17435,7 +17400,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -17445,8 +17410,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A layout other than the standard one.
 struct RegisteredLayout {
@@ -17480,7 +17444,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
                                                                          kLayoutHeader};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
@@ -17490,8 +17454,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 #ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
 #define OPKIT_OP_ABI_ABI_NODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
 // and to the pointers; the second copies a graph.
@@ -17757,7 +17720,7 @@ class ValuesOfAbi {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
 
@@ -17768,8 +17731,7 @@ class ValuesOfAbi {
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A tensor with a view of it, whose address does not change.
 struct TensorSlot : RefCounted {
@@ -17986,7 +17948,7 @@ inline void DeferredRun::End() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
@@ -17995,7 +17957,7 @@ inline void DeferredRun::End() {
 #ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
@@ -18510,7 +18472,7 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
   return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
@@ -18520,7 +18482,7 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the elements of `from` into the memory of `to`. The two differ in layout or descriptor;
 // they have the same dtype and shape and no strides, and both are on the host. Called by several
@@ -18607,7 +18569,7 @@ OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layou
 // Errors: as above; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
@@ -18617,9 +18579,7 @@ OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Replaces a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch, for an
 // operator that is more than functions (a library's operator).
@@ -18922,7 +18882,7 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
@@ -18932,8 +18892,7 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Counts an operator in its library's FunctionUse for as long as it lives.
 class CountedOperator {
@@ -19580,7 +19539,7 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
@@ -19592,8 +19551,7 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
@@ -19618,7 +19576,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
@@ -19628,7 +19586,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
 // the first axis; or nothing if no gradient flows.
@@ -19760,7 +19718,7 @@ class GradientMakerBase {
   GradientNames own_names_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
@@ -19771,7 +19729,7 @@ class GradientMakerBase {
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kind of gradient that a registration declares for an operator.
 enum class GradientKind : uint8_t {
@@ -19860,7 +19818,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
                                         int line) noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // Replaces the macros that opkit/not_included.hpp defines.
 #undef OPKIT_REGISTER_GRADIENT_STR
@@ -19897,7 +19855,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type) {
@@ -20147,7 +20105,7 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
   functions->SetOutputReq(output, req);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
@@ -20156,8 +20114,7 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
 #ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #define OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
@@ -20179,7 +20136,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
@@ -20188,8 +20145,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 #ifndef OPKIT_BASE_IMPL_NAME_MAP_IPP_
 #define OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE size_t LowerRow(const NamedRows& rows, std::string_view name) {
   size_t low = 0, high = rows.size();
@@ -20222,7 +20178,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
@@ -20231,8 +20187,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
                                     const OperatorDef& def) try
@@ -20377,7 +20332,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
@@ -20386,7 +20341,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 #ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
@@ -20408,7 +20363,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
              : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
@@ -20417,7 +20372,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The reason for skipping a kernel with other layouts than the standard one.
@@ -20554,7 +20509,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
@@ -20563,7 +20518,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 #ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 #define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The layouts and converters of this image. Thread-safe.
@@ -20885,7 +20840,7 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
   detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
@@ -20894,8 +20849,7 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
@@ -21162,7 +21116,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
@@ -21171,7 +21125,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
   GradientValue out;
@@ -21297,7 +21251,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
   return name;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
@@ -21307,8 +21261,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a gradient is registered for an operator, including the kinds that declare that there is
 // none. RegisterGradient fills it.
@@ -21318,7 +21271,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
@@ -21327,7 +21280,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GradientRegistry::State {
   detail::Mutex mutex;
@@ -21488,7 +21441,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
@@ -21499,8 +21452,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #define OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
 // descriptor, which only its own image knows.
@@ -21526,7 +21478,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #endif
@@ -21537,8 +21489,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
@@ -21666,7 +21617,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -21678,8 +21629,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -21761,7 +21711,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -21773,8 +21723,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The span sink of a library. Passes on to the host the spans that the library's operators open
 // during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
@@ -21850,7 +21799,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -21861,7 +21810,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
@@ -22488,7 +22437,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
   OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
@@ -22499,8 +22448,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls the library's gradient maker, which gives new values names of its own. The host's new_name
 // then replaces each of them.
@@ -22570,7 +22518,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
@@ -22581,8 +22529,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
                                                      size_t count,
@@ -22664,7 +22611,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #endif

@@ -92,7 +92,7 @@
 // ---- opkit/version.hpp
 // The toolkit's version, and the inline namespace made of it: objects compiled against two versions
 // share no symbol, so their layouts never mix. Every header opens
-// `namespace opkit::inline OPKIT_ABI {`.
+// `namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
 
@@ -104,9 +104,9 @@
 // Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
 // consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
 #if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
-#define OPKIT_ABI v0_1_compiled
+#define OPKIT_INLINE_NAMESPACE v0_1_compiled
 #else
-#define OPKIT_ABI v0_1
+#define OPKIT_INLINE_NAMESPACE v0_1
 #endif
 
 #endif  // OPKIT_VERSION_HPP_
@@ -205,7 +205,7 @@
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -294,7 +294,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
   return out << ToString(value);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_STRINGS_HPP_
 
@@ -305,7 +305,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
@@ -406,7 +406,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
 // false. For operator authors.
@@ -435,7 +435,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
@@ -491,7 +491,7 @@ class FunctionRef<R(Args...)> {
   R (*call_)(Target, Args...);
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FUNCTION_REF_HPP_
 
@@ -501,7 +501,7 @@ class FunctionRef<R(Args...)> {
 #ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 #define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -625,7 +625,7 @@ class UniqueFunction<R(Args...)> {
   detail::FunctionStorage storage_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
@@ -1434,7 +1434,7 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Base class of the objects that IntrusivePtr holds.
 class RefCounted {
@@ -1522,7 +1522,7 @@ struct Shared : RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -1531,7 +1531,7 @@ struct Shared : RefCounted {
 #ifndef OPKIT_BASE_SUGGEST_HPP_
 #define OPKIT_BASE_SUGGEST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
 // case.
@@ -1546,7 +1546,7 @@ OPKIT_COLD std::string NearestName(std::string_view name,
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_SUGGEST_HPP_
 
@@ -1557,7 +1557,7 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DType : uint8_t {
   kUndefined,
@@ -1754,7 +1754,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
   return call(f);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
@@ -1765,8 +1765,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #ifndef OPKIT_BASE_HOOK_HPP_
 #define OPKIT_BASE_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Throws the Error (kFailedPrecondition) for a call through an empty hook.
 [[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
@@ -1814,7 +1813,7 @@ class Hook<R(Args...)> {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -1825,7 +1824,7 @@ class Hook<R(Args...)> {
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
@@ -1883,7 +1882,7 @@ struct Layout {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
@@ -1893,8 +1892,7 @@ struct Layout {
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts `i`, which must not be negative.
 template <class Integer>
@@ -1903,7 +1901,7 @@ constexpr size_t Index(Integer i) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -1913,7 +1911,7 @@ constexpr size_t Index(Integer i) {
 #ifndef OPKIT_CORE_SHAPE_HPP_
 #define OPKIT_CORE_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
@@ -2067,7 +2065,7 @@ class Shape {
   int64_t numel_ = 1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
@@ -2082,8 +2080,7 @@ class Shape {
 #ifndef OPKIT_BASE_PLATFORM_HPP_
 #define OPKIT_BASE_PLATFORM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
@@ -2229,7 +2226,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -2239,7 +2236,7 @@ void ForgetMapped(const void* data, size_t size);
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DeviceType : int32_t {
   kCPU = 1,
@@ -2290,7 +2287,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -2300,7 +2297,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device {
   DeviceType type = DeviceType::kCPU;
@@ -2376,7 +2373,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
                            : StrCat(ToString(device.type), ":", device.index);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
 
@@ -2387,7 +2384,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
@@ -2465,7 +2462,7 @@ Allocator& GetAllocator(DeviceType type);
 // if none). `allocator` must live until the process ends or every storage made from it is gone.
 Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -2475,7 +2472,7 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
@@ -2528,7 +2525,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
   return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_STORAGE_HPP_
 
@@ -2538,7 +2535,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
@@ -2792,7 +2789,7 @@ class Tensor {
   DType dtype_ = DType::kUndefined;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_TENSOR_HPP_
 
@@ -2802,7 +2799,7 @@ class Tensor {
 #ifndef OPKIT_CORE_ATTRIBUTE_HPP_
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
@@ -3052,7 +3049,7 @@ class Arguments {
   std::vector<NamedAttribute> items_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
@@ -3062,7 +3059,7 @@ class Arguments {
 #ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
 #define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The argument of a backward node that names the blob with its forward operator's state.
@@ -3238,7 +3235,7 @@ class AttrMap {
   mutable std::vector<std::pair<const char*, detail::IntrusivePtr<detail::RefCounted>>> copies_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
 
@@ -3248,7 +3245,7 @@ class AttrMap {
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
@@ -3262,7 +3259,7 @@ void SetRoomForNames(int64_t bytes);
 // Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -3274,7 +3271,7 @@ std::string InternedName(uint32_t number);
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
@@ -3491,7 +3488,7 @@ class IssueScope {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -3502,8 +3499,7 @@ class IssueScope {
 #ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
 // header has members of later versions.
@@ -3569,7 +3565,7 @@ class AbiAttributes : public RefCounted {
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
@@ -3579,8 +3575,7 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The host functions that this image's operators call: the program's own table, or in a library the
 // table that the program passed when it loaded the library. Null before the first function operator
@@ -3598,7 +3593,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
@@ -3608,7 +3603,7 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A view of extents or strides: a span with a checked index, which may count from the end.
 class DimsView : public std::span<const int64_t> {
@@ -3779,7 +3774,7 @@ class OpTensor {
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
@@ -3792,7 +3787,7 @@ using MXTensor = OpTensor;
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
@@ -3902,7 +3897,7 @@ class RandomGenerator {
   uint64_t state_[4];
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
@@ -3913,7 +3908,7 @@ class RandomGenerator {
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 inline const char* ToString(LogLevel level) {
@@ -4381,7 +4376,7 @@ class OpResource {
   const opkit_call* call_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
@@ -4392,7 +4387,7 @@ class OpResource {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct KernelConfig;
@@ -4810,7 +4805,7 @@ Erased AdaptTo(F f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
@@ -4820,7 +4815,7 @@ Erased AdaptTo(F f) {
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -4856,7 +4851,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -4867,7 +4862,7 @@ struct ValueSchema {
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if REGISTER_OP accepts the name: my_gemm, com.me.Gemm, me::Gemm.
@@ -5258,7 +5253,7 @@ class BasicFunctionOpBuilder {
   Host host_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -5267,8 +5262,7 @@ class BasicFunctionOpBuilder {
 #ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 #define OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The contents of this shared object. Every loaded library has its own.
 struct LibraryContents {
@@ -5333,7 +5327,7 @@ OPKIT_IMAGE_LOCAL opkit_status RunBackward(void* instance, const opkit_call* cal
 OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
@@ -5342,8 +5336,7 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
@@ -5425,7 +5418,7 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -5436,7 +5429,7 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 #ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 #define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A partitioner. Its setters fill in the functions; the host calls them through `abi`.
@@ -5527,7 +5520,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
   detail::IntrusivePtr<detail::LibraryPartitionerRecord> record_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
@@ -5547,7 +5540,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Takes a record into the library. Stores only those functions in opkit_abi.h's form that the
@@ -5607,7 +5600,7 @@ OpStatus CallInitialize(int host_major, int host_minor) {
 
 using LibraryOpBuilder = BasicFunctionOpBuilder<detail::LibraryOpHost>;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Marks this image as a library (op/op_registry.hpp).
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
@@ -5668,7 +5661,7 @@ opkit_library_entry(const opkit_host* host) {
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
 // library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
@@ -5699,7 +5692,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
      ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #endif
@@ -5728,8 +5721,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Adds the registered partitioners and passes; none if the host is this program itself.
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
@@ -5738,7 +5730,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
     (ThisLibrary().add_partitioners = &AddRegisteredPartitioners, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #endif
@@ -5759,8 +5751,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 #ifndef OPKIT_BASE_IMPL_STRINGS_IPP_
 #define OPKIT_BASE_IMPL_STRINGS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
   out += part.object ? static_cast<const char*>(part.object) : "(null)";
@@ -5794,7 +5785,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -5803,7 +5794,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 #ifndef OPKIT_BASE_IMPL_ERROR_IPP_
 #define OPKIT_BASE_IMPL_ERROR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
@@ -5876,7 +5867,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ERROR_IPP_
 
@@ -5885,7 +5876,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 #ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
 #define OPKIT_BASE_IMPL_SUGGEST_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
   auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
@@ -5939,7 +5930,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
   return out + ")";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
 
@@ -5948,8 +5939,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_IMPL_HOOK_IPP_
 #define OPKIT_BASE_IMPL_HOOK_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
@@ -5958,7 +5948,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -5967,7 +5957,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 #ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -6046,7 +6036,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
   return empty ? 0 : count;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
 
@@ -6055,8 +6045,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
 #ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
 #define OPKIT_BASE_IMPL_PLATFORM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
   const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
@@ -6211,7 +6200,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -6220,7 +6209,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 #ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
 #define OPKIT_CORE_IMPL_DEVICE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
@@ -6308,7 +6297,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
   return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_DEVICE_IPP_
 
@@ -6317,7 +6306,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
 #ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 #define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
@@ -6386,7 +6375,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
   return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
@@ -6395,7 +6384,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -6674,7 +6663,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_TENSOR_IPP_
 
@@ -6683,7 +6672,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
 #ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 #define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(AttributeType type) {
   constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
@@ -6749,7 +6738,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   return names;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
@@ -6759,7 +6748,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -6787,7 +6776,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -6797,8 +6786,7 @@ class NameIndex {
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Deletes this image's table of names; null before there is a table. The image must not use names
 // after the call.
@@ -6806,7 +6794,7 @@ using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_OWN_NAMES_HPP_
 
@@ -6815,7 +6803,7 @@ OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 #ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 #define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The table of names, made at first use.
@@ -6893,7 +6881,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
@@ -6902,8 +6890,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 #ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
 static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
@@ -7102,7 +7089,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -7114,8 +7101,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
@@ -7140,7 +7126,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
@@ -7149,8 +7135,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // One operator of the host: its attributes, read once, and the author's state.
 struct FunctionInstance {
@@ -7441,7 +7426,7 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
@@ -7450,8 +7435,7 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Functions of an opkit_partitioner whose `author` is a LibraryPartitionerRecord.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
@@ -7543,7 +7527,7 @@ OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 
@@ -7552,7 +7536,7 @@ OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 #define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -7599,7 +7583,7 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
@@ -7608,8 +7592,7 @@ OPKIT_INLINE void NameIndex::Grow() {
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
@@ -7876,7 +7859,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
@@ -7889,8 +7872,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the container holds the value.
 template <class Container, class T>
@@ -7925,7 +7907,7 @@ void StableSort(std::vector<T>& items, Before before) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 #endif
@@ -7937,8 +7919,7 @@ void StableSort(std::vector<T>& items, Before before) {
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A layout other than the standard one.
 struct RegisteredLayout {
@@ -7972,7 +7953,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
                                                                          kLayoutHeader};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #endif
@@ -7984,8 +7965,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #define OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
 // descriptor, which only its own image knows.
@@ -8011,7 +7991,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #endif
@@ -8022,8 +8002,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
@@ -8151,7 +8130,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -8164,7 +8143,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
 // are switched to.
@@ -8177,7 +8156,7 @@ OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFuncti
 // Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #endif
@@ -8189,8 +8168,7 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
 #define OPKIT_OP_ABI_ABI_NODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
 // and to the pointers; the second copies a graph.
@@ -8456,7 +8434,7 @@ class ValuesOfAbi {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
 #endif
@@ -8469,8 +8447,7 @@ class ValuesOfAbi {
 #ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator, its workspace, and the functions that use them. Function pointers instead of virtual
 // functions: g++ compiles every override that a program might reach by a virtual call.
@@ -8495,7 +8472,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #endif
@@ -8507,8 +8484,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 #ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #define OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel for CPUContext that is called directly for one node.
 class DirectCall {
@@ -8556,7 +8532,7 @@ class DirectCall {
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #endif
@@ -8568,8 +8544,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a gradient is registered for an operator, including the kinds that declare that there is
 // none. RegisterGradient fills it.
@@ -8579,7 +8554,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
@@ -8591,8 +8566,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -8674,7 +8648,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -8686,8 +8660,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The span sink of a library. Passes on to the host the spans that the library's operators open
 // during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
@@ -8763,7 +8736,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -8774,7 +8747,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
@@ -9401,7 +9374,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
   OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
@@ -9412,8 +9385,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls the library's gradient maker, which gives new values names of its own. The host's new_name
 // then replaces each of them.
@@ -9483,7 +9455,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
@@ -9495,8 +9467,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
 #define OPKIT_GRAPH_ABI_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The limit for the nodes, and for each list of names, of an opkit_graph.
 inline constexpr uint64_t kMostNodes = 10'000'000;
@@ -9649,7 +9620,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
 #endif
@@ -9661,8 +9632,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 #ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
@@ -9693,7 +9663,7 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
     g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #endif
@@ -9714,7 +9684,7 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 #ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
 #define OPKIT_OP_ABI_HOST_TABLE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Receives operators' log lines. Called from any thread.
 using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
@@ -9767,7 +9737,7 @@ opkit_status AnswerCaller(Body body) noexcept {
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 #endif
@@ -9779,8 +9749,7 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
 // the reason.
@@ -9803,7 +9772,7 @@ void CallReturning(const char* what, F&& f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #endif
@@ -9814,8 +9783,7 @@ void CallReturning(const char* what, F&& f) {
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a copy of the host's graph whose constants share the host's memory.
 inline Graph BorrowGraph(const opkit_graph& from) {
@@ -9990,7 +9958,7 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif
@@ -10001,8 +9969,7 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 #ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #define OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
@@ -10024,7 +9991,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #endif
@@ -10035,8 +10002,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
                                                      size_t count,
@@ -10118,7 +10084,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #endif
@@ -10129,7 +10095,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 #ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
@@ -10151,7 +10117,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
              : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 #endif
@@ -10162,8 +10128,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
                                     const OperatorDef& def) try
@@ -10308,7 +10273,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #endif
@@ -10321,8 +10286,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A tensor with a view of it, whose address does not change.
 struct TensorSlot : RefCounted {
@@ -10539,7 +10503,7 @@ inline void DeferredRun::End() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #endif
@@ -10550,7 +10514,7 @@ inline void DeferredRun::End() {
 #ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
@@ -11065,7 +11029,7 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
   return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #endif

@@ -43,7 +43,7 @@
 // ---- opkit/version.hpp
 // The toolkit's version, and the inline namespace made of it: objects compiled against two versions
 // share no symbol, so their layouts never mix. Every header opens
-// `namespace opkit::inline OPKIT_ABI {`.
+// `namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
 
@@ -55,9 +55,9 @@
 // Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
 // consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
 #if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
-#define OPKIT_ABI v0_1_compiled
+#define OPKIT_INLINE_NAMESPACE v0_1_compiled
 #else
-#define OPKIT_ABI v0_1
+#define OPKIT_INLINE_NAMESPACE v0_1
 #endif
 
 #endif  // OPKIT_VERSION_HPP_
@@ -205,7 +205,7 @@
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
@@ -213,15 +213,17 @@ class OpResource;         // defined in opkit/functions.hpp
 class GradientMakerBase;  // defined in opkit/graph.hpp
 class Profiler;           // defined in opkit/profile.hpp
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // For a variable of an incomplete class, clang shows the class's declaration. g++ does not; for an
 // unknown name it suggests the same name in another namespace and shows that declaration.
+// clang-format off
 #ifdef __clang__
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 #else
 namespace opkit_not_included {
 #endif
+// clang-format on
 
 class Graph;            // defined in opkit/graph.hpp
 class Plan;             // defined in opkit/graph.hpp
@@ -235,6 +237,7 @@ struct ProfileOptions;  // defined in opkit/profile.hpp
 class Library;          // defined in opkit/plugin.hpp
 
 #ifdef __clang__
+}
 }  // namespace opkit
 #else
 }  // namespace opkit_not_included
@@ -275,7 +278,7 @@ class Library;          // defined in opkit/plugin.hpp
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -364,7 +367,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
   return out << ToString(value);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_STRINGS_HPP_
 
@@ -373,7 +376,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 #ifndef OPKIT_BASE_SUGGEST_HPP_
 #define OPKIT_BASE_SUGGEST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
 // case.
@@ -388,7 +391,7 @@ OPKIT_COLD std::string NearestName(std::string_view name,
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_SUGGEST_HPP_
 
@@ -399,7 +402,7 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
@@ -500,7 +503,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
 // false. For operator authors.
@@ -529,7 +532,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DType : uint8_t {
   kUndefined,
@@ -726,7 +729,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
   return call(f);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
@@ -737,8 +740,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #ifndef OPKIT_BASE_HOOK_HPP_
 #define OPKIT_BASE_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Throws the Error (kFailedPrecondition) for a call through an empty hook.
 [[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
@@ -786,7 +788,7 @@ class Hook<R(Args...)> {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -796,7 +798,7 @@ class Hook<R(Args...)> {
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Base class of the objects that IntrusivePtr holds.
 class RefCounted {
@@ -884,7 +886,7 @@ struct Shared : RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -895,7 +897,7 @@ struct Shared : RefCounted {
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
@@ -953,7 +955,7 @@ struct Layout {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
@@ -963,8 +965,7 @@ struct Layout {
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts `i`, which must not be negative.
 template <class Integer>
@@ -973,7 +974,7 @@ constexpr size_t Index(Integer i) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -983,7 +984,7 @@ constexpr size_t Index(Integer i) {
 #ifndef OPKIT_CORE_SHAPE_HPP_
 #define OPKIT_CORE_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
@@ -1137,7 +1138,7 @@ class Shape {
   int64_t numel_ = 1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
@@ -1152,8 +1153,7 @@ class Shape {
 #ifndef OPKIT_BASE_PLATFORM_HPP_
 #define OPKIT_BASE_PLATFORM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
@@ -1299,7 +1299,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -1309,7 +1309,7 @@ void ForgetMapped(const void* data, size_t size);
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DeviceType : int32_t {
   kCPU = 1,
@@ -1360,7 +1360,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -1370,7 +1370,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device {
   DeviceType type = DeviceType::kCPU;
@@ -1446,7 +1446,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
                            : StrCat(ToString(device.type), ":", device.index);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
 
@@ -1457,7 +1457,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
@@ -1535,7 +1535,7 @@ Allocator& GetAllocator(DeviceType type);
 // if none). `allocator` must live until the process ends or every storage made from it is gone.
 Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -1545,7 +1545,7 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
@@ -1598,7 +1598,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
   return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_STORAGE_HPP_
 
@@ -1608,7 +1608,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
@@ -1862,7 +1862,7 @@ class Tensor {
   DType dtype_ = DType::kUndefined;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_TENSOR_HPP_
 
@@ -1872,7 +1872,7 @@ class Tensor {
 #ifndef OPKIT_CORE_ATTRIBUTE_HPP_
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
@@ -2122,7 +2122,7 @@ class Arguments {
   std::vector<NamedAttribute> items_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
@@ -2133,7 +2133,7 @@ class Arguments {
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace dlpack {
 
 struct DLDevice {
@@ -2327,7 +2327,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   return detail::ImportDLPack(managed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DLPACK_HPP_
 
@@ -2338,7 +2338,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
 #ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 #define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Thrown by functions that need a rank or an extent that is not known. From an inference function
 // it means that nothing can be inferred yet, which is no Error of Compile.
@@ -2485,7 +2485,7 @@ class SymbolicShape {
   bool has_rank_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
@@ -2494,7 +2494,7 @@ class SymbolicShape {
 #ifndef OPKIT_BASE_TIMEOUT_HPP_
 #define OPKIT_BASE_TIMEOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   event.Finish();                                // for ever
 //   event.Finish(std::chrono::milliseconds(50));
@@ -2528,7 +2528,7 @@ class Timeout {
   int64_t ns_ = -1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_TIMEOUT_HPP_
 
@@ -2539,7 +2539,7 @@ class Timeout {
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
@@ -2595,7 +2595,7 @@ class FunctionRef<R(Args...)> {
   R (*call_)(Target, Args...);
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FUNCTION_REF_HPP_
 
@@ -2605,7 +2605,7 @@ class FunctionRef<R(Args...)> {
 #ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 #define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -2729,7 +2729,7 @@ class UniqueFunction<R(Args...)> {
   detail::FunctionStorage storage_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
@@ -2741,7 +2741,7 @@ class UniqueFunction<R(Args...)> {
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
 
@@ -2935,7 +2935,7 @@ class Event {
   IntrusivePtr<EventState> spare_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_EVENT_HPP_
 
@@ -2945,7 +2945,7 @@ class Event {
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The context of a device. A user's own device needs a class like CPUContext below and a
 // REGISTER_<DEVICE>_OPERATOR macro of one line (op/registration.hpp). If its memory is not the
@@ -3024,7 +3024,7 @@ class CPUContext {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
@@ -3034,7 +3034,7 @@ class CPUContext {
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
@@ -3048,7 +3048,7 @@ void SetRoomForNames(int64_t bytes);
 // Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -3060,7 +3060,7 @@ std::string InternedName(uint32_t number);
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
@@ -3277,7 +3277,7 @@ class IssueScope {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -3287,7 +3287,7 @@ class IssueScope {
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
 // a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
@@ -3389,7 +3389,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   *target = std::move(result);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
 
@@ -3400,7 +3400,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
 // that event becomes FAILED with the exception; later work runs normally. The failure of an
@@ -3557,7 +3557,7 @@ class CPUStreamContext {
   std::optional<Event> drained_;  // kept to reuse its memory
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
 
@@ -3568,8 +3568,7 @@ class CPUStreamContext {
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A place in the list, on the sleeping thread's stack.
 struct IdleThread {
@@ -3676,7 +3675,7 @@ class IdleList {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3685,8 +3684,7 @@ class IdleList {
 #ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct SpinTimes {  // in ticks
   uint64_t idle = 0;
@@ -3721,7 +3719,7 @@ class IdleSpin {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3731,8 +3729,7 @@ class IdleSpin {
 #ifndef OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 #define OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
 // thread that finds it locked for long yields the CPU, since the holder may have lost its own.
@@ -3777,7 +3774,7 @@ class SpinLockGuard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
@@ -3787,8 +3784,7 @@ class SpinLockGuard {
 #ifndef OPKIT_ENGINE_POOL_INBOX_HPP_
 #define OPKIT_ENGINE_POOL_INBOX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct InboxNode {
   std::atomic<InboxNode*> next{nullptr};
@@ -3863,7 +3859,7 @@ class Inbox {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
 
@@ -3873,7 +3869,7 @@ class Inbox {
 #ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
 #define OPKIT_ENGINE_POOL_LATCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -3921,7 +3917,7 @@ class Latch {
   std::atomic<int64_t> count_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
 
@@ -3933,8 +3929,7 @@ class Latch {
 #ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 #define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
@@ -4088,7 +4083,7 @@ class LoopBoard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -4098,7 +4093,7 @@ class LoopBoard {
 #ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 #define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
 // returned. `work` throws nothing. Called by several threads at once.
@@ -4115,7 +4110,7 @@ struct OwnThreads {
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
@@ -4126,7 +4121,7 @@ inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 #ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
 #define OPKIT_ENGINE_THREAD_POOL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
@@ -4327,7 +4322,7 @@ inline int NumThreads() {
 // Resizes the process's pool.
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_THREAD_POOL_HPP_
 
@@ -4337,7 +4332,7 @@ inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); 
 #ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The bodies of ParallelFor and ParallelForRange.
 template <class F>
@@ -4425,7 +4420,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
   });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
@@ -4436,7 +4431,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 #ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
 //
@@ -4460,7 +4455,7 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
     context.Launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
@@ -4483,8 +4478,7 @@ __attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
 #endif
 }
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a unit of the other kind is linked into this program or shared library.
 inline bool ImageMixesModes() {
@@ -4502,7 +4496,7 @@ inline constexpr const char* kMixedModes =
     "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -4512,7 +4506,7 @@ inline constexpr const char* kMixedModes =
 #ifndef OPKIT_OP_FWD_HPP_
 #define OPKIT_OP_FWD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct TensorInfo;
@@ -4545,7 +4539,7 @@ class GradientNames;
 class GradientMakerBase;
 class GradientRegistry;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FWD_HPP_
 
@@ -4555,7 +4549,7 @@ class GradientRegistry;
 #ifndef OPKIT_OP_OPERATOR_DEF_HPP_
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class GradientNames;
 class InferenceContext;
@@ -4686,7 +4680,7 @@ class OperatorDef {
   detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
@@ -4696,7 +4690,7 @@ class OperatorDef {
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The knowledge of a value before it is computed.
 struct TensorInfo {
@@ -4862,7 +4856,7 @@ class InferenceCache {
                                               const Tensor& made, const Layout& promised);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INFERENCE_HPP_
 
@@ -4872,7 +4866,7 @@ class InferenceCache {
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
@@ -5004,7 +4998,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
       : Error(ErrorCode::kUnsupported, std::move(what)) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_HPP_
 
@@ -5013,7 +5007,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 #ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
 #define OPKIT_OP_SCHEMA_OP_COST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The work of one run, for benchmarks, profiles and selection.
 struct OpCost {
@@ -5023,7 +5017,7 @@ struct OpCost {
   uint64_t params_bytes = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
 
@@ -5033,7 +5027,7 @@ struct OpCost {
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -5069,7 +5063,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -5080,7 +5074,7 @@ struct ValueSchema {
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5450,7 +5444,7 @@ class OpSchema {
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_HPP_
 
@@ -5464,7 +5458,7 @@ class OpSchema {
 // Defined in an image (a program or shared object) if one of its units includes plugin/author.hpp.
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True in a library that is loaded at run time: it has its own registries, whatever symbols the
@@ -5658,7 +5652,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
     for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OP_REGISTRY_HPP_
 
@@ -5669,7 +5663,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 #ifndef OPKIT_OP_OBSERVER_HPP_
 #define OPKIT_OP_OBSERVER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5779,7 +5773,7 @@ class ObserverScope {
   bool succeeded_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
 
@@ -5789,7 +5783,7 @@ class ObserverScope {
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -5817,7 +5811,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -5827,7 +5821,7 @@ class NameIndex {
 #ifndef OPKIT_OP_WORKSPACE_HPP_
 #define OPKIT_OP_WORKSPACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Owns one object of any type. Not copyable; not synchronised.
 class Blob {
@@ -5930,7 +5924,7 @@ class Workspace {
   std::vector<char> is_shared_;  // by number; true for a blob of another workspace
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_WORKSPACE_HPP_
 
@@ -5940,7 +5934,7 @@ class Workspace {
 #ifndef OPKIT_OP_OPERATOR_BASE_HPP_
 #define OPKIT_OP_OPERATOR_BASE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Tensors of the current run that are not in blobs: new tensors for outputs whose present tensor is
@@ -6452,7 +6446,7 @@ class OperatorBase : public Observable<OperatorBase> {
   mutable SpanNames span_names_;  // valid after the first span_names()
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_BASE_HPP_
 
@@ -6462,7 +6456,7 @@ class OperatorBase : public Observable<OperatorBase> {
 #ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
 #define OPKIT_OP_CREATE_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Decisions about a node that were made before its operator is created.
 struct CreateOptions {
   const Kernel* kernel = nullptr;        // null: the first kernel that accepts the node
@@ -6558,7 +6552,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
                                          const KernelConfig* config);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
 
@@ -6568,7 +6562,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
 #ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
 #define OPKIT_OP_DISPATCH_HELPER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The element types that an operator has code for. GenericTensorImplementation as the last type
 // sends every other dtype to DoRunWithOtherType.
@@ -6648,7 +6642,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
 
@@ -6658,8 +6652,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
 #ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 #define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class OperatorCall;
 
@@ -6680,7 +6673,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -6690,7 +6683,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
 #ifndef OPKIT_OP_INVOKE_HPP_
 #define OPKIT_OP_INVOKE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
@@ -6814,7 +6807,7 @@ class PendingOutputs {
 OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
                                              Arguments args = {}, InvokeOptions options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INVOKE_HPP_
 
@@ -6824,7 +6817,7 @@ OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   template <class Context>
 //   class ScaleOp final : public opkit::Operator<Context> {
@@ -7021,7 +7014,7 @@ class Operator : public OperatorBase {
   Context context_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Makes names of the base usable without `this->` and without `template` in a class template
 // derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
@@ -7115,8 +7108,7 @@ class Operator : public OperatorBase {
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator that ResolvedOperator calls on the caller's tensors.
 class OperatorCall {
@@ -7163,7 +7155,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -7173,8 +7165,7 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #ifndef OPKIT_OP_REGISTRATION_HPP_
 #define OPKIT_OP_REGISTRATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
@@ -7278,7 +7269,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.
@@ -7394,7 +7385,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #ifndef OPKIT_BASE_FIXED_NAME_HPP_
 #define OPKIT_BASE_FIXED_NAME_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
@@ -7426,7 +7417,7 @@ struct FixedName {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
@@ -7436,7 +7427,7 @@ struct FixedName {
 #ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 #define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The extents of a dense tensor, for kernels.
@@ -7564,7 +7555,7 @@ class Attr : public detail::AttrValue<T> {
   OPKIT_HOST_DEVICE operator const T&() const { return this->value(); }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
@@ -7575,8 +7566,7 @@ class Attr : public detail::AttrValue<T> {
 #ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 #define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class ParameterKind { kIn, kOptionalIn, kOut, kAttr, kUnknown };
 
@@ -7841,7 +7831,7 @@ consteval bool CheckTypedFunction() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7852,8 +7842,7 @@ consteval bool CheckTypedFunction() {
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
@@ -7998,7 +7987,7 @@ inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -8009,8 +7998,7 @@ inline constexpr TypedKernel kTypedKernel = {
 #ifndef OPKIT_OP_TYPED_TYPED_CALL_HPP_
 #define OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel, prepared for one node. Every `def` argument must be the node's definition.
 class TypedCall {
@@ -8073,7 +8061,7 @@ class TypedCall {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
@@ -8083,8 +8071,7 @@ class TypedCall {
 #ifndef OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 #define OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 template <class Context>
 class TypedOperator final : public Operator<Context> {
@@ -8132,7 +8119,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
@@ -8142,8 +8129,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 #ifndef OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 #define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The schema of a typed operator and its rules, shared by the builder and the schema's functions.
 class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
@@ -8177,7 +8163,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
@@ -8188,7 +8174,7 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
@@ -8478,7 +8464,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
 //     .Default<"alpha">(1.f).Kernel<CPUContext>();
@@ -8513,7 +8499,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
 // library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
@@ -8544,7 +8530,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
      ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #endif
@@ -8575,8 +8561,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #ifndef OPKIT_BASE_IMPL_STRINGS_IPP_
 #define OPKIT_BASE_IMPL_STRINGS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
   out += part.object ? static_cast<const char*>(part.object) : "(null)";
@@ -8610,7 +8595,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -8619,7 +8604,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 #ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
 #define OPKIT_BASE_IMPL_SUGGEST_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
   auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
@@ -8673,7 +8658,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
   return out + ")";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
 
@@ -8682,7 +8667,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_IMPL_ERROR_IPP_
 #define OPKIT_BASE_IMPL_ERROR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
@@ -8755,7 +8740,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ERROR_IPP_
 
@@ -8764,8 +8749,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 #ifndef OPKIT_BASE_IMPL_HOOK_IPP_
 #define OPKIT_BASE_IMPL_HOOK_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
@@ -8774,7 +8758,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -8783,7 +8767,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 #ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -8862,7 +8846,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
   return empty ? 0 : count;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
 
@@ -8871,8 +8855,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
 #ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
 #define OPKIT_BASE_IMPL_PLATFORM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
   const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
@@ -9027,7 +9010,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -9036,7 +9019,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 #ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
 #define OPKIT_CORE_IMPL_DEVICE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
@@ -9124,7 +9107,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
   return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_DEVICE_IPP_
 
@@ -9133,7 +9116,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
 #ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 #define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
@@ -9202,7 +9185,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
   return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
@@ -9211,7 +9194,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -9490,7 +9473,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_TENSOR_IPP_
 
@@ -9499,7 +9482,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
 #ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 #define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(AttributeType type) {
   constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
@@ -9565,7 +9548,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   return names;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
@@ -9574,7 +9557,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 #ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Dim Dim::Symbol(std::string name) {
   Dim dim;
@@ -9715,7 +9698,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   return static_cast<size_t>(found);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
@@ -9724,7 +9707,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
 #define OPKIT_DEVICE_IMPL_EVENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool EventState::Schedule() {
   detail::MutexLock lock(mutex_);
@@ -9900,7 +9883,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
@@ -9910,8 +9893,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Deletes this image's table of names; null before there is a table. The image must not use names
 // after the call.
@@ -9919,7 +9901,7 @@ using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_OWN_NAMES_HPP_
 
@@ -9928,7 +9910,7 @@ OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 #ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 #define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The table of names, made at first use.
@@ -10006,7 +9988,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
@@ -10015,7 +9997,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 #ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
 #define OPKIT_DEVICE_IMPL_COPY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns null if no function is registered.
@@ -10123,7 +10105,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   *target = std::move(prepared.target);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
 
@@ -10132,7 +10114,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
   // Never freed: the threads use their streams until the process ends.
@@ -10285,7 +10267,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
   drained_->Finish();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
@@ -10296,7 +10278,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The sleeping threads of all latches whose addresses have the same hash.
@@ -10358,7 +10340,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
@@ -10368,8 +10350,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
 #ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 #define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the current sink if it records what pool threads do, else null.
 inline SpanSink* EngineSink() {
@@ -10396,7 +10377,7 @@ inline void MarkEngine(const char* name) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
@@ -10408,8 +10389,7 @@ inline void MarkEngine(const char* name) {
 #ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 #define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Holds pointers it does not own. The thread that gets an item sees what was written before its
 // Push.
@@ -10491,7 +10471,7 @@ class WorkDeque {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
@@ -10501,7 +10481,7 @@ class WorkDeque {
 #ifndef OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 #define OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A worker of a pool: its thread and its queue.
@@ -10882,7 +10862,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
   idle_.ResetAfterFork();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
@@ -10891,7 +10871,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
 #ifndef OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 #define OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Runs the loop from its start, in pieces that grow fourfold, until one piece lasts long enough to
@@ -10989,7 +10969,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
   detail::g_own_threads.store(now, std::memory_order_release);
   delete before;
 }
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
@@ -10998,7 +10978,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
 #ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
@@ -11058,7 +11038,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
                 join(def.inputs()), ") -> (", join(def.outputs()), ")");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
@@ -11068,7 +11048,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 #ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
 #define OPKIT_OP_IMPL_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
   TensorInfo info(tensor.dtype(), tensor.shape());
@@ -11209,7 +11189,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
@@ -11221,8 +11201,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the container holds the value.
 template <class Container, class T>
@@ -11257,7 +11236,7 @@ void StableSort(std::vector<T>& items, Before before) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 
@@ -11267,7 +11246,7 @@ void StableSort(std::vector<T>& items, Before before) {
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
@@ -11609,7 +11588,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
   return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
 
@@ -11619,7 +11598,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
 #ifndef OPKIT_BASE_NAME_MAP_HPP_
 #define OPKIT_BASE_NAME_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Base class of the rows of every NameMap.
@@ -11735,7 +11714,7 @@ class NameMap {
   detail::NamedRows rows_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
@@ -11745,8 +11724,7 @@ class NameMap {
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
 // these two parts of the path are the same for an installed header and for the copy that a library
@@ -11765,7 +11743,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
@@ -11774,7 +11752,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool HasOwnRegistries() {
@@ -12279,7 +12257,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
   return now;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
@@ -12288,8 +12266,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
 #ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
 #define OPKIT_OP_IMPL_OBSERVER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct ObserverList::Items {
   std::vector<AnyObserver*> list;
@@ -12343,7 +12320,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -12352,7 +12329,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 #define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -12399,7 +12376,7 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
@@ -12408,7 +12385,7 @@ OPKIT_INLINE void NameIndex::Grow() {
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
 #define OPKIT_OP_IMPL_WORKSPACE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool Blob::HasName(const std::type_info& type) const {
   return type_ && *type_ == type;
@@ -12468,7 +12445,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
   return blob && blob->IsType<Tensor>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
 
@@ -12484,7 +12461,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
 #define OPKIT_PROFILE_ENVIRONMENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
@@ -12500,12 +12477,12 @@ bool ProfileByEnvironment();
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
 #endif
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -12973,7 +12950,7 @@ namespace {
 }
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
@@ -13782,8 +13759,7 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The host functions that this image's operators call: the program's own table, or in a library the
 // table that the program passed when it loaded the library. Null before the first function operator
@@ -13801,7 +13777,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
@@ -13810,7 +13786,7 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 #ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the names between the commas of a text; "DEFAULT" becomes "reference".
@@ -14128,7 +14104,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
   return CreateOperator(def, ws, {.net_position = net_position});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
@@ -14138,8 +14114,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
 #ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #define OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel for CPUContext that is called directly for one node.
 class DirectCall {
@@ -14187,7 +14162,7 @@ class DirectCall {
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
@@ -14197,7 +14172,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
@@ -14307,7 +14282,7 @@ class RandomGenerator {
   uint64_t state_[4];
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
@@ -14316,7 +14291,7 @@ class RandomGenerator {
 #ifndef OPKIT_OP_IMPL_INVOKE_IPP_
 #define OPKIT_OP_IMPL_INVOKE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
@@ -14488,7 +14463,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
   return PendingOutputs(state);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
@@ -14499,7 +14474,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
 // are switched to.
@@ -14512,7 +14487,7 @@ OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFuncti
 // Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -14523,8 +14498,7 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator, its workspace, and the functions that use them. Function pointers instead of virtual
 // functions: g++ compiles every override that a program might reach by a virtual call.
@@ -14549,7 +14523,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
@@ -14558,8 +14532,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 #ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 #define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The workspace and the operator behind a BoundOperator.
 struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
@@ -14607,7 +14580,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
@@ -14616,8 +14589,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Releases the memory of the workspace's tensors at the end of a call; the next call sets them
 // again.
@@ -14755,7 +14727,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -14766,7 +14738,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A configuration that a kernel proposes for a node, or the reason why the kernel has none.
 struct KernelCandidate {
@@ -14826,7 +14798,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     std::span<const TensorInfo> outputs, const SelectOptions& options = {},
     KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
@@ -14835,8 +14807,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
 inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
@@ -14892,7 +14863,7 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
@@ -14901,15 +14872,14 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
   Throw(ErrorCode::kOutOfRange, value, ", which is no value of the inputs' dtype ", dtype);
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
@@ -14918,8 +14888,7 @@ OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
@@ -15030,7 +14999,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
@@ -15039,8 +15008,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
 // make equal schemas.
@@ -15174,7 +15142,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   for (auto& rule : rules_) rule(context);
 }
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
@@ -15183,8 +15151,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
 #ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #define OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
@@ -15206,7 +15173,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
@@ -15215,8 +15182,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 #ifndef OPKIT_BASE_IMPL_NAME_MAP_IPP_
 #define OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE size_t LowerRow(const NamedRows& rows, std::string_view name) {
   size_t low = 0, high = rows.size();
@@ -15249,7 +15215,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
@@ -15258,8 +15224,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
                                     const OperatorDef& def) try
@@ -15404,7 +15369,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
@@ -15413,7 +15378,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 #ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
@@ -15435,7 +15400,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
              : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
@@ -15444,7 +15409,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The reason for skipping a kernel with other layouts than the standard one.
@@ -15581,7 +15546,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
@@ -15592,8 +15557,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A layout other than the standard one.
 struct RegisteredLayout {
@@ -15627,7 +15591,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
                                                                          kLayoutHeader};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #endif
@@ -15639,8 +15603,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #define OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
 // descriptor, which only its own image knows.
@@ -15666,7 +15629,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #endif
@@ -15677,8 +15640,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
@@ -15806,7 +15768,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -15818,8 +15780,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
 #define OPKIT_OP_ABI_ABI_NODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
 // and to the pointers; the second copies a graph.
@@ -16085,7 +16046,7 @@ class ValuesOfAbi {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
 #endif
@@ -16099,8 +16060,7 @@ class ValuesOfAbi {
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
@@ -16125,7 +16085,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #endif
@@ -16137,8 +16097,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a gradient is registered for an operator, including the kinds that declare that there is
 // none. RegisterGradient fills it.
@@ -16148,7 +16107,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
@@ -16160,8 +16119,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -16243,7 +16201,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -16255,8 +16213,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The span sink of a library. Passes on to the host the spans that the library's operators open
 // during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
@@ -16332,7 +16289,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -16343,7 +16300,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
@@ -16970,7 +16927,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
   OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
@@ -16981,8 +16938,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls the library's gradient maker, which gives new values names of its own. The host's new_name
 // then replaces each of them.
@@ -17052,7 +17008,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
@@ -17063,8 +17019,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
                                                      size_t count,
@@ -17146,7 +17101,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #endif
@@ -17157,8 +17112,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
@@ -17425,7 +17379,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #endif

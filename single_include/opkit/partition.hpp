@@ -47,7 +47,7 @@
 // ---- opkit/version.hpp
 // The toolkit's version, and the inline namespace made of it: objects compiled against two versions
 // share no symbol, so their layouts never mix. Every header opens
-// `namespace opkit::inline OPKIT_ABI {`.
+// `namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
 
@@ -59,9 +59,9 @@
 // Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
 // consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
 #if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
-#define OPKIT_ABI v0_1_compiled
+#define OPKIT_INLINE_NAMESPACE v0_1_compiled
 #else
-#define OPKIT_ABI v0_1
+#define OPKIT_INLINE_NAMESPACE v0_1
 #endif
 
 #endif  // OPKIT_VERSION_HPP_
@@ -209,7 +209,7 @@
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
@@ -217,15 +217,17 @@ class OpResource;         // defined in opkit/functions.hpp
 class GradientMakerBase;  // defined in opkit/graph.hpp
 class Profiler;           // defined in opkit/profile.hpp
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // For a variable of an incomplete class, clang shows the class's declaration. g++ does not; for an
 // unknown name it suggests the same name in another namespace and shows that declaration.
+// clang-format off
 #ifdef __clang__
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 #else
 namespace opkit_not_included {
 #endif
+// clang-format on
 
 class Graph;            // defined in opkit/graph.hpp
 class Plan;             // defined in opkit/graph.hpp
@@ -239,6 +241,7 @@ struct ProfileOptions;  // defined in opkit/profile.hpp
 class Library;          // defined in opkit/plugin.hpp
 
 #ifdef __clang__
+}
 }  // namespace opkit
 #else
 }  // namespace opkit_not_included
@@ -279,7 +282,7 @@ class Library;          // defined in opkit/plugin.hpp
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -368,7 +371,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
   return out << ToString(value);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_STRINGS_HPP_
 
@@ -377,7 +380,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 #ifndef OPKIT_BASE_SUGGEST_HPP_
 #define OPKIT_BASE_SUGGEST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
 // case.
@@ -392,7 +395,7 @@ OPKIT_COLD std::string NearestName(std::string_view name,
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_SUGGEST_HPP_
 
@@ -403,7 +406,7 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
@@ -504,7 +507,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
 // false. For operator authors.
@@ -533,7 +536,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DType : uint8_t {
   kUndefined,
@@ -730,7 +733,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
   return call(f);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
@@ -741,8 +744,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #ifndef OPKIT_BASE_HOOK_HPP_
 #define OPKIT_BASE_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Throws the Error (kFailedPrecondition) for a call through an empty hook.
 [[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
@@ -790,7 +792,7 @@ class Hook<R(Args...)> {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -800,7 +802,7 @@ class Hook<R(Args...)> {
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Base class of the objects that IntrusivePtr holds.
 class RefCounted {
@@ -888,7 +890,7 @@ struct Shared : RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -899,7 +901,7 @@ struct Shared : RefCounted {
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
@@ -957,7 +959,7 @@ struct Layout {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
@@ -967,8 +969,7 @@ struct Layout {
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts `i`, which must not be negative.
 template <class Integer>
@@ -977,7 +978,7 @@ constexpr size_t Index(Integer i) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -987,7 +988,7 @@ constexpr size_t Index(Integer i) {
 #ifndef OPKIT_CORE_SHAPE_HPP_
 #define OPKIT_CORE_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
@@ -1141,7 +1142,7 @@ class Shape {
   int64_t numel_ = 1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
@@ -1156,8 +1157,7 @@ class Shape {
 #ifndef OPKIT_BASE_PLATFORM_HPP_
 #define OPKIT_BASE_PLATFORM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
@@ -1303,7 +1303,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -1313,7 +1313,7 @@ void ForgetMapped(const void* data, size_t size);
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DeviceType : int32_t {
   kCPU = 1,
@@ -1364,7 +1364,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -1374,7 +1374,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device {
   DeviceType type = DeviceType::kCPU;
@@ -1450,7 +1450,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
                            : StrCat(ToString(device.type), ":", device.index);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
 
@@ -1461,7 +1461,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
@@ -1539,7 +1539,7 @@ Allocator& GetAllocator(DeviceType type);
 // if none). `allocator` must live until the process ends or every storage made from it is gone.
 Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -1549,7 +1549,7 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
@@ -1602,7 +1602,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
   return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_STORAGE_HPP_
 
@@ -1612,7 +1612,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
@@ -1866,7 +1866,7 @@ class Tensor {
   DType dtype_ = DType::kUndefined;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_TENSOR_HPP_
 
@@ -1876,7 +1876,7 @@ class Tensor {
 #ifndef OPKIT_CORE_ATTRIBUTE_HPP_
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
@@ -2126,7 +2126,7 @@ class Arguments {
   std::vector<NamedAttribute> items_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
@@ -2137,7 +2137,7 @@ class Arguments {
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace dlpack {
 
 struct DLDevice {
@@ -2331,7 +2331,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   return detail::ImportDLPack(managed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DLPACK_HPP_
 
@@ -2342,7 +2342,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
 #ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 #define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Thrown by functions that need a rank or an extent that is not known. From an inference function
 // it means that nothing can be inferred yet, which is no Error of Compile.
@@ -2489,7 +2489,7 @@ class SymbolicShape {
   bool has_rank_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
@@ -2498,7 +2498,7 @@ class SymbolicShape {
 #ifndef OPKIT_BASE_TIMEOUT_HPP_
 #define OPKIT_BASE_TIMEOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   event.Finish();                                // for ever
 //   event.Finish(std::chrono::milliseconds(50));
@@ -2532,7 +2532,7 @@ class Timeout {
   int64_t ns_ = -1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_TIMEOUT_HPP_
 
@@ -2543,7 +2543,7 @@ class Timeout {
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
@@ -2599,7 +2599,7 @@ class FunctionRef<R(Args...)> {
   R (*call_)(Target, Args...);
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FUNCTION_REF_HPP_
 
@@ -2609,7 +2609,7 @@ class FunctionRef<R(Args...)> {
 #ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 #define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -2733,7 +2733,7 @@ class UniqueFunction<R(Args...)> {
   detail::FunctionStorage storage_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
@@ -2745,7 +2745,7 @@ class UniqueFunction<R(Args...)> {
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
 
@@ -2939,7 +2939,7 @@ class Event {
   IntrusivePtr<EventState> spare_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_EVENT_HPP_
 
@@ -2949,7 +2949,7 @@ class Event {
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The context of a device. A user's own device needs a class like CPUContext below and a
 // REGISTER_<DEVICE>_OPERATOR macro of one line (op/registration.hpp). If its memory is not the
@@ -3028,7 +3028,7 @@ class CPUContext {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
@@ -3038,7 +3038,7 @@ class CPUContext {
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
@@ -3052,7 +3052,7 @@ void SetRoomForNames(int64_t bytes);
 // Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -3064,7 +3064,7 @@ std::string InternedName(uint32_t number);
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
@@ -3281,7 +3281,7 @@ class IssueScope {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -3291,7 +3291,7 @@ class IssueScope {
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
 // a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
@@ -3393,7 +3393,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   *target = std::move(result);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
 
@@ -3404,7 +3404,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
 // that event becomes FAILED with the exception; later work runs normally. The failure of an
@@ -3561,7 +3561,7 @@ class CPUStreamContext {
   std::optional<Event> drained_;  // kept to reuse its memory
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
 
@@ -3572,8 +3572,7 @@ class CPUStreamContext {
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A place in the list, on the sleeping thread's stack.
 struct IdleThread {
@@ -3680,7 +3679,7 @@ class IdleList {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3689,8 +3688,7 @@ class IdleList {
 #ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct SpinTimes {  // in ticks
   uint64_t idle = 0;
@@ -3725,7 +3723,7 @@ class IdleSpin {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3735,8 +3733,7 @@ class IdleSpin {
 #ifndef OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 #define OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
 // thread that finds it locked for long yields the CPU, since the holder may have lost its own.
@@ -3781,7 +3778,7 @@ class SpinLockGuard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
@@ -3791,8 +3788,7 @@ class SpinLockGuard {
 #ifndef OPKIT_ENGINE_POOL_INBOX_HPP_
 #define OPKIT_ENGINE_POOL_INBOX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct InboxNode {
   std::atomic<InboxNode*> next{nullptr};
@@ -3867,7 +3863,7 @@ class Inbox {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
 
@@ -3877,7 +3873,7 @@ class Inbox {
 #ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
 #define OPKIT_ENGINE_POOL_LATCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -3925,7 +3921,7 @@ class Latch {
   std::atomic<int64_t> count_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
 
@@ -3937,8 +3933,7 @@ class Latch {
 #ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 #define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
@@ -4092,7 +4087,7 @@ class LoopBoard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -4102,7 +4097,7 @@ class LoopBoard {
 #ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 #define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
 // returned. `work` throws nothing. Called by several threads at once.
@@ -4119,7 +4114,7 @@ struct OwnThreads {
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
@@ -4130,7 +4125,7 @@ inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 #ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
 #define OPKIT_ENGINE_THREAD_POOL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
@@ -4331,7 +4326,7 @@ inline int NumThreads() {
 // Resizes the process's pool.
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_THREAD_POOL_HPP_
 
@@ -4341,7 +4336,7 @@ inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); 
 #ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The bodies of ParallelFor and ParallelForRange.
 template <class F>
@@ -4429,7 +4424,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
   });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
@@ -4440,7 +4435,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 #ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
 //
@@ -4464,7 +4459,7 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
     context.Launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
@@ -4487,8 +4482,7 @@ __attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
 #endif
 }
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a unit of the other kind is linked into this program or shared library.
 inline bool ImageMixesModes() {
@@ -4506,7 +4500,7 @@ inline constexpr const char* kMixedModes =
     "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -4516,7 +4510,7 @@ inline constexpr const char* kMixedModes =
 #ifndef OPKIT_OP_FWD_HPP_
 #define OPKIT_OP_FWD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct TensorInfo;
@@ -4549,7 +4543,7 @@ class GradientNames;
 class GradientMakerBase;
 class GradientRegistry;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FWD_HPP_
 
@@ -4559,7 +4553,7 @@ class GradientRegistry;
 #ifndef OPKIT_OP_OPERATOR_DEF_HPP_
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class GradientNames;
 class InferenceContext;
@@ -4690,7 +4684,7 @@ class OperatorDef {
   detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
@@ -4700,7 +4694,7 @@ class OperatorDef {
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The knowledge of a value before it is computed.
 struct TensorInfo {
@@ -4866,7 +4860,7 @@ class InferenceCache {
                                               const Tensor& made, const Layout& promised);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INFERENCE_HPP_
 
@@ -4876,7 +4870,7 @@ class InferenceCache {
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
@@ -5008,7 +5002,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
       : Error(ErrorCode::kUnsupported, std::move(what)) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_HPP_
 
@@ -5017,7 +5011,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 #ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
 #define OPKIT_OP_SCHEMA_OP_COST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The work of one run, for benchmarks, profiles and selection.
 struct OpCost {
@@ -5027,7 +5021,7 @@ struct OpCost {
   uint64_t params_bytes = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
 
@@ -5037,7 +5031,7 @@ struct OpCost {
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -5073,7 +5067,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -5084,7 +5078,7 @@ struct ValueSchema {
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5454,7 +5448,7 @@ class OpSchema {
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_HPP_
 
@@ -5468,7 +5462,7 @@ class OpSchema {
 // Defined in an image (a program or shared object) if one of its units includes plugin/author.hpp.
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True in a library that is loaded at run time: it has its own registries, whatever symbols the
@@ -5662,7 +5656,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
     for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OP_REGISTRY_HPP_
 
@@ -5673,7 +5667,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 #ifndef OPKIT_OP_OBSERVER_HPP_
 #define OPKIT_OP_OBSERVER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5783,7 +5777,7 @@ class ObserverScope {
   bool succeeded_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
 
@@ -5793,7 +5787,7 @@ class ObserverScope {
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -5821,7 +5815,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -5831,7 +5825,7 @@ class NameIndex {
 #ifndef OPKIT_OP_WORKSPACE_HPP_
 #define OPKIT_OP_WORKSPACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Owns one object of any type. Not copyable; not synchronised.
 class Blob {
@@ -5934,7 +5928,7 @@ class Workspace {
   std::vector<char> is_shared_;  // by number; true for a blob of another workspace
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_WORKSPACE_HPP_
 
@@ -5944,7 +5938,7 @@ class Workspace {
 #ifndef OPKIT_OP_OPERATOR_BASE_HPP_
 #define OPKIT_OP_OPERATOR_BASE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Tensors of the current run that are not in blobs: new tensors for outputs whose present tensor is
@@ -6456,7 +6450,7 @@ class OperatorBase : public Observable<OperatorBase> {
   mutable SpanNames span_names_;  // valid after the first span_names()
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_BASE_HPP_
 
@@ -6466,7 +6460,7 @@ class OperatorBase : public Observable<OperatorBase> {
 #ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
 #define OPKIT_OP_CREATE_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Decisions about a node that were made before its operator is created.
 struct CreateOptions {
   const Kernel* kernel = nullptr;        // null: the first kernel that accepts the node
@@ -6562,7 +6556,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
                                          const KernelConfig* config);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
 
@@ -6572,7 +6566,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
 #ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
 #define OPKIT_OP_DISPATCH_HELPER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The element types that an operator has code for. GenericTensorImplementation as the last type
 // sends every other dtype to DoRunWithOtherType.
@@ -6652,7 +6646,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
 
@@ -6662,8 +6656,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
 #ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 #define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class OperatorCall;
 
@@ -6684,7 +6677,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -6694,7 +6687,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
 #ifndef OPKIT_OP_INVOKE_HPP_
 #define OPKIT_OP_INVOKE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
@@ -6818,7 +6811,7 @@ class PendingOutputs {
 OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
                                              Arguments args = {}, InvokeOptions options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INVOKE_HPP_
 
@@ -6828,7 +6821,7 @@ OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   template <class Context>
 //   class ScaleOp final : public opkit::Operator<Context> {
@@ -7025,7 +7018,7 @@ class Operator : public OperatorBase {
   Context context_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Makes names of the base usable without `this->` and without `template` in a class template
 // derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
@@ -7119,8 +7112,7 @@ class Operator : public OperatorBase {
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator that ResolvedOperator calls on the caller's tensors.
 class OperatorCall {
@@ -7167,7 +7159,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -7177,8 +7169,7 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #ifndef OPKIT_OP_REGISTRATION_HPP_
 #define OPKIT_OP_REGISTRATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
@@ -7282,7 +7273,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.
@@ -7398,7 +7389,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #ifndef OPKIT_BASE_FIXED_NAME_HPP_
 #define OPKIT_BASE_FIXED_NAME_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
@@ -7430,7 +7421,7 @@ struct FixedName {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
@@ -7440,7 +7431,7 @@ struct FixedName {
 #ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 #define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The extents of a dense tensor, for kernels.
@@ -7568,7 +7559,7 @@ class Attr : public detail::AttrValue<T> {
   OPKIT_HOST_DEVICE operator const T&() const { return this->value(); }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
@@ -7579,8 +7570,7 @@ class Attr : public detail::AttrValue<T> {
 #ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 #define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class ParameterKind { kIn, kOptionalIn, kOut, kAttr, kUnknown };
 
@@ -7845,7 +7835,7 @@ consteval bool CheckTypedFunction() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7856,8 +7846,7 @@ consteval bool CheckTypedFunction() {
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
@@ -8002,7 +7991,7 @@ inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -8013,8 +8002,7 @@ inline constexpr TypedKernel kTypedKernel = {
 #ifndef OPKIT_OP_TYPED_TYPED_CALL_HPP_
 #define OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel, prepared for one node. Every `def` argument must be the node's definition.
 class TypedCall {
@@ -8077,7 +8065,7 @@ class TypedCall {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
@@ -8087,8 +8075,7 @@ class TypedCall {
 #ifndef OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 #define OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 template <class Context>
 class TypedOperator final : public Operator<Context> {
@@ -8136,7 +8123,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
@@ -8146,8 +8133,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 #ifndef OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 #define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The schema of a typed operator and its rules, shared by the builder and the schema's functions.
 class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
@@ -8181,7 +8167,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
@@ -8192,7 +8178,7 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
@@ -8482,7 +8468,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
 //     .Default<"alpha">(1.f).Kernel<CPUContext>();
@@ -8517,7 +8503,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
 // library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
@@ -8548,7 +8534,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
      ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #endif
@@ -8570,7 +8556,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
 // the first axis; or nothing if no gradient flows.
@@ -8702,7 +8688,7 @@ class GradientMakerBase {
   GradientNames own_names_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
@@ -8713,7 +8699,7 @@ class GradientMakerBase {
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kind of gradient that a registration declares for an operator.
 enum class GradientKind : uint8_t {
@@ -8802,7 +8788,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
                                         int line) noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // Replaces the macros that opkit/not_included.hpp defines.
 #undef OPKIT_REGISTER_GRADIENT_STR
@@ -8839,7 +8825,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 #ifndef OPKIT_GRAPH_GRAPH_HPP_
 #define OPKIT_GRAPH_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GraphInput {
   std::string name;
@@ -8982,7 +8968,7 @@ class Graph {
   std::vector<Declaration> declared_;  // by the number in `names_`
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_HPP_
 
@@ -8992,7 +8978,7 @@ class Graph {
 #ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 #define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
@@ -9032,7 +9018,7 @@ const Graph* GraphOf(const SubgraphBase& subgraph);
 // Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
@@ -9042,7 +9028,7 @@ const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 #ifndef OPKIT_GRAPH_GRAPH_VIEW_HPP_
 #define OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Calls visit(name) for every value that the node rewrites: an input that is also an output of the
@@ -9150,7 +9136,7 @@ enum class UnknownOperators : uint8_t { kRefused, kAllowed };
 // kUninitialized for a constant whose elements were released.
 void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
@@ -9162,7 +9148,7 @@ void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRef
 #ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 #define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Dtype, shape, device and known data of each value of a graph, by its number in the view, which
 // must outlive this object. If a shape depends on data of a run, extents or the rank stay unknown.
@@ -9200,7 +9186,7 @@ class GraphTypes {
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
@@ -9210,7 +9196,7 @@ GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& know
 #ifndef OPKIT_GRAPH_DOT_HPP_
 #define OPKIT_GRAPH_DOT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct DotOptions {
   // Draws a box for each constant. If false, a constant is a line in the boxes of the nodes that
@@ -9243,7 +9229,7 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
                     const std::vector<DotGroup>* groups = nullptr);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DOT_HPP_
 
@@ -9255,7 +9241,7 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
 #ifndef OPKIT_GRAPH_EXPLANATION_HPP_
 #define OPKIT_GRAPH_EXPLANATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Explanation {
   // A backend, device and configuration that was considered for a node.
@@ -9313,7 +9299,7 @@ std::string ToString(const Explanation& explanation);
 // …].
 std::string ToJson(const Explanation& explanation);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_EXPLANATION_HPP_
 
@@ -9323,7 +9309,7 @@ std::string ToJson(const Explanation& explanation);
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class Schedule;
 
@@ -9415,7 +9401,7 @@ class ReplayTuner {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
@@ -9425,7 +9411,7 @@ class ReplayTuner {
 #ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
 // of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
@@ -9528,7 +9514,7 @@ struct MemorySummary : ArenaSize {
   double recomputed_share = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
@@ -9538,7 +9524,7 @@ struct MemorySummary : ArenaSize {
 #ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 #define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class Graph;
 struct PartitionReport;
@@ -9577,7 +9563,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
@@ -9586,7 +9572,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 #ifndef OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 #define OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Two nodes are equal if their operators, inputs, attributes (bit by bit), subgraphs, devices,
 // engines and control inputs are equal; two constants, if dtype, shape, device and bytes are equal.
@@ -9594,7 +9580,7 @@ namespace opkit::inline OPKIT_ABI {
 // write or make a value that is rewritten; and nodes that are control inputs of others.
 Graph MergeCommonSubexpressions(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 
@@ -9603,7 +9589,7 @@ Graph MergeCommonSubexpressions(const Graph& graph);
 #ifndef OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 #define OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct FoldOptions {
   // The limit for all outputs of a node together. A node with larger outputs stays. Such a node is
@@ -9617,7 +9603,7 @@ struct FoldOptions {
 // they report the error when the graph runs.
 Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
@@ -9627,7 +9613,7 @@ Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 #ifndef OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 #define OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Keeps the nodes that make outputs of the graph, nodes with an effect (no outputs, stateful
 // operators), nodes that rewrite an input of the graph, and all nodes that these depend on, by
@@ -9635,7 +9621,7 @@ namespace opkit::inline OPKIT_ABI {
 // outputs of the graph stay unchanged.
 Graph RemoveDeadNodes(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
@@ -9646,7 +9632,7 @@ Graph RemoveDeadNodes(const Graph& graph);
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A regular value; copies share the passes. A pass returns a graph that computes the same outputs
 // and leaves the same data in the caller's inputs. Run is const: several threads may run a list
@@ -9703,7 +9689,7 @@ class PassList {
 // that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
 PassList DefaultPasses(FoldOptions options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_HPP_
 
@@ -9713,7 +9699,7 @@ PassList DefaultPasses(FoldOptions options = {});
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
 // estimate it, the order of the backends decides.
@@ -9753,7 +9739,7 @@ std::string ToString(const Selection& selection);
 // Parses the text of ToString. Throws kInvalidArgument, with the line, for any other text.
 Selection ParseSelection(std::string_view text);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SELECTION_HPP_
 
@@ -9762,7 +9748,7 @@ Selection ParseSelection(std::string_view text);
 #ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
 #define OPKIT_GRAPH_PLAN_TYPES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct PartitionReport;  // graph/partition/report.hpp
 
@@ -9831,7 +9817,7 @@ struct NodeChoice {
   std::string passed_over;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_TYPES_HPP_
 
@@ -9841,7 +9827,7 @@ struct NodeChoice {
 #ifndef OPKIT_GRAPH_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 class PlanState;
 }
@@ -9904,7 +9890,7 @@ class Plan {
 //   out.at("Y");
 Plan Compile(const Graph& graph, const PlanOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_HPP_
 
@@ -9913,7 +9899,7 @@ Plan Compile(const Graph& graph, const PlanOptions& options = {});
 #ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
 #define OPKIT_GRAPH_DRAW_PLAN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns an SVG document of the memory for the input shapes used last: time to the right,
 // addresses upwards, a box for each value. Time is counted in steps of the stored order. Nodes may
@@ -9927,7 +9913,7 @@ std::string DrawMemory(const Plan& plan, Device device = {});
 // Converters between layouts are orange. Throws the errors of Plan::memory().
 std::string ToDot(const Plan& plan, const DotOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DRAW_PLAN_HPP_
 
@@ -9937,7 +9923,7 @@ std::string ToDot(const Plan& plan, const DotOptions& options = {});
 #ifndef OPKIT_GRAPH_EXECUTOR_HPP_
 #define OPKIT_GRAPH_EXECUTOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct NamedTensor {
   std::string name;
@@ -10051,7 +10037,7 @@ class Executor : public Observable<Executor> {
   Impl* const impl_;  // owned
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_EXECUTOR_HPP_
 
@@ -10061,7 +10047,7 @@ class Executor : public Observable<Executor> {
 #ifndef OPKIT_GRAPH_FWD_HPP_
 #define OPKIT_GRAPH_FWD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GraphInput;
 struct GraphConstant;
@@ -10079,7 +10065,7 @@ class Executor;
 class SimpleNet;
 struct NetBenchmark;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_FWD_HPP_
 
@@ -10089,7 +10075,7 @@ struct NetBenchmark;
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GradientOptions {
   std::string seed = {};  // the value that has the gradient of the loss; "": a constant of ones
@@ -10144,7 +10130,7 @@ bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
 void UseGradientsOfCarriedGraphs();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
@@ -10154,7 +10140,7 @@ void UseGradientsOfCarriedGraphs();
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The steps of a run, 0 to nodes - 1 in the order they are stored, and the order that the executor
 // keeps.
@@ -10193,7 +10179,7 @@ struct InPlaceOption {
   int output = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
@@ -10204,7 +10190,7 @@ struct InPlaceOption {
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
 // its buffer plus its offset in the buffer.
@@ -10241,7 +10227,7 @@ MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& 
                               const std::vector<InPlaceOption>& in_place = {},
                               const LifetimeOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
@@ -10252,7 +10238,7 @@ MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& 
 #ifndef OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 #define OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns offsets for buffers that conflict if their spans of time overlap.
 //
@@ -10270,7 +10256,7 @@ MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemoryPlanOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 
@@ -10281,7 +10267,7 @@ MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryCo
 #ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 #define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Throws kFailedPrecondition if a legal run could overwrite bytes that are still needed, or if a
 // value is outside the arena or misaligned. `addresses` has the first byte of each value in the
@@ -10299,7 +10285,7 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryCo
                       const MemoryPlan& plan);
 void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
@@ -10310,7 +10296,7 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const Memory
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The rows of a file, column by column.
 struct MemoryTable {
@@ -10330,7 +10316,7 @@ std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
                            const std::vector<int64_t>& offsets = {},
                            const std::vector<std::string>& ids = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
@@ -10340,7 +10326,7 @@ std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct MemorySvgOptions {
   std::string title = "Memory plan";
@@ -10357,7 +10343,7 @@ struct MemorySvgOptions {
 std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
                            const MemorySvgOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 
@@ -10367,7 +10353,7 @@ std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const Mem
 #ifndef OPKIT_GRAPH_PRINT_PRINT_HPP_
 #define OPKIT_GRAPH_PRINT_PRINT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns lines such as "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) ->
 // (Y)", "output Y". A node's line has its attributes, and its device, engine and control inputs if
@@ -10379,7 +10365,7 @@ std::string PrintGraph(const Graph& graph);
 // the numbers of lines that differ.
 std::string PrintGraph(const Graph& before, const Graph& after);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_PRINT_HPP_
 
@@ -10389,7 +10375,7 @@ std::string PrintGraph(const Graph& before, const Graph& after);
 #ifndef OPKIT_GRAPH_NET_BENCHMARK_HPP_
 #define OPKIT_GRAPH_NET_BENCHMARK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct NetBenchmarkOptions {
   int warmup = 1;  // runs before the timed ones
@@ -10425,7 +10411,7 @@ struct NetBenchmark {
 // whole net. A rate is "-" if the schema has no cost for it.
 std::string ToString(const NetBenchmark& benchmark);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_NET_BENCHMARK_HPP_
 
@@ -10435,7 +10421,7 @@ std::string ToString(const NetBenchmark& benchmark);
 #ifndef OPKIT_GRAPH_SIMPLE_NET_HPP_
 #define OPKIT_GRAPH_SIMPLE_NET_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The workspace has the inputs; a run leaves outputs and all other values there. The constructor
 // adds the constants, which share the graph's memory. The net copies the graph but not the
@@ -10482,7 +10468,7 @@ class SimpleNet : public Observable<SimpleNet> {
   std::vector<std::unique_ptr<OperatorBase>> ops_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
 
@@ -10491,7 +10477,7 @@ class SimpleNet : public Observable<SimpleNet> {
 #ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
 #define OPKIT_GRAPH_SUBGRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Makes a subgraph for OperatorDef::Subgraph. A subgraph sees no values of the graph around it: the
 // node reads every value that the subgraph needs, and passes it as an input of the subgraph. The
@@ -10502,7 +10488,7 @@ namespace opkit::inline OPKIT_ABI {
 //       .Subgraph("else_branch", MakeSubgraph(else_branch))
 detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
 
@@ -10532,7 +10518,7 @@ detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 #ifndef OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 #define OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A graph made of nodes of a parent graph. Values keep their names: input i of the body is the
 // parent's value inputs[i], and output i is the parent's value outputs[i].
@@ -10551,7 +10537,7 @@ struct NodeReplacement {
   OperatorDef def;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 
@@ -10561,7 +10547,7 @@ struct NodeReplacement {
 #ifndef OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
 #define OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies the nodes, in the order in which they were added, and the constants that they read, which
 // share their storage with the graph's constants. Inputs of the body have the dtypes and shapes of
@@ -10579,7 +10565,7 @@ ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>&
 // result.
 Graph ReplaceNodes(const GraphView& view, const std::vector<NodeReplacement>& replacements);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_EXTRACT_HPP_
 
@@ -10589,7 +10575,7 @@ Graph ReplaceNodes(const GraphView& view, const std::vector<NodeReplacement>& re
 #ifndef OPKIT_GRAPH_PARTITION_REPORT_HPP_
 #define OPKIT_GRAPH_PARTITION_REPORT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The result of all partitioners of one Partition call.
 struct PartitionReport {
@@ -10631,7 +10617,7 @@ struct PartitionReport {
   std::string ToDot(const DotOptions& options = {}) const;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_REPORT_HPP_
 
@@ -10641,7 +10627,7 @@ struct PartitionReport {
 #ifndef OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs the partitioners one after the other. A later partitioner may not take the nodes that an
 // earlier one made, unless it has the option see_taken. The graph may contain unregistered
@@ -10677,7 +10663,7 @@ class Partitioner;
 bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                          int line) noexcept;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
@@ -10687,7 +10673,7 @@ bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, co
 #ifndef OPKIT_BASE_NAME_MAP_HPP_
 #define OPKIT_BASE_NAME_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Base class of the rows of every NameMap.
@@ -10803,7 +10789,7 @@ class NameMap {
   detail::NamedRows rows_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
@@ -10813,8 +10799,7 @@ class NameMap {
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
 // these two parts of the path are the same for an installed header and for the copy that a library
@@ -10833,7 +10818,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
@@ -10844,8 +10829,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 #ifndef OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 #define OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A thread-safe table. Part is RefCounted and has `const std::string& name() const`.
 template <class Part>
@@ -10915,7 +10899,7 @@ class NamedParts {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
@@ -10925,7 +10909,7 @@ class NamedParts {
 #ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
 #define OPKIT_GRAPH_PARTITION_CUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kind of a node, which a partitioner chooses. Numbers from 0 on are the partitioner's own
 // kinds of subgraph.
@@ -10969,7 +10953,7 @@ CutResult CutSubgraphs(const CutProblem& problem);
 // for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
 std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_CUT_HPP_
 
@@ -10980,7 +10964,7 @@ std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>&
 #ifndef OPKIT_GRAPH_PARTITION_VIEW_HPP_
 #define OPKIT_GRAPH_PARTITION_VIEW_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class PartitionView;
 class PartitionNode;
@@ -11133,7 +11117,7 @@ class PartitionView {
   mutable std::vector<int> named_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_VIEW_HPP_
 
@@ -11145,7 +11129,7 @@ class PartitionView {
 #ifndef OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The nodes that a partitioner takes or refuses. Taking a node again changes its kind and set.
 class PartitionAnswer {
@@ -11275,7 +11259,7 @@ class PartitionerRegistry {
   detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 
@@ -11285,7 +11269,7 @@ class PartitionerRegistry {
 #ifndef OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
 #define OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A selector for one graph. Select is called, in topological order, for every node that is in no
 // subgraph yet and that no earlier partitioner made. If it returns true, the subgraph grows from
@@ -11323,7 +11307,7 @@ class SubgraphSelector {
 // Throws kInvalidArgument for a wrong result of Filter, kOutOfRange for a kind below -1.
 void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
 
@@ -12132,8 +12116,7 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The host functions that this image's operators call: the program's own table, or in a library the
 // table that the program passed when it loaded the library. Null before the first function operator
@@ -12151,7 +12134,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
@@ -12161,7 +12144,7 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A view of extents or strides: a span with a checked index, which may count from the end.
 class DimsView : public std::span<const int64_t> {
@@ -12332,7 +12315,7 @@ class OpTensor {
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
@@ -12344,8 +12327,7 @@ using MXTensor = OpTensor;
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
@@ -12427,7 +12409,7 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -12437,7 +12419,7 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 #ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // opkit's typed signatures of a partitioner's functions.
@@ -12620,7 +12602,7 @@ class PartitionerBuilder {
   detail::IntrusivePtr<detail::FunctionPartitioner> partitioner_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Registers a partitioner: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in
 // a program or in a library that includes opkit/partition.hpp. In a library without that header,
@@ -12638,7 +12620,7 @@ class PartitionerBuilder {
 #ifndef OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 #define OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Options of a pass, by name.
 using PassArguments = std::vector<std::pair<std::string, std::string>>;
@@ -12724,7 +12706,7 @@ class PassBuilder {
   detail::IntrusivePtr<detail::PassOfFunction> pass_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Registers a pass: REGISTER_PASS(my_pass).setBody(f); at namespace scope, in a program or in a
 // library that includes opkit/partition.hpp.
@@ -12749,8 +12731,7 @@ class PassBuilder {
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Adds the registered partitioners and passes; none if the host is this program itself.
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
@@ -12759,7 +12740,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
     (ThisLibrary().add_partitioners = &AddRegisteredPartitioners, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #endif
@@ -12780,8 +12761,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 #ifndef OPKIT_BASE_IMPL_STRINGS_IPP_
 #define OPKIT_BASE_IMPL_STRINGS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
   out += part.object ? static_cast<const char*>(part.object) : "(null)";
@@ -12815,7 +12795,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -12824,7 +12804,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 #ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
 #define OPKIT_BASE_IMPL_SUGGEST_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
   auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
@@ -12878,7 +12858,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
   return out + ")";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
 
@@ -12887,7 +12867,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_IMPL_ERROR_IPP_
 #define OPKIT_BASE_IMPL_ERROR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
@@ -12960,7 +12940,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ERROR_IPP_
 
@@ -12969,8 +12949,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 #ifndef OPKIT_BASE_IMPL_HOOK_IPP_
 #define OPKIT_BASE_IMPL_HOOK_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
@@ -12979,7 +12958,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -12988,7 +12967,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 #ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -13067,7 +13046,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
   return empty ? 0 : count;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
 
@@ -13076,8 +13055,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
 #ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
 #define OPKIT_BASE_IMPL_PLATFORM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
   const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
@@ -13232,7 +13210,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -13241,7 +13219,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 #ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
 #define OPKIT_CORE_IMPL_DEVICE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
@@ -13329,7 +13307,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
   return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_DEVICE_IPP_
 
@@ -13338,7 +13316,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
 #ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 #define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
@@ -13407,7 +13385,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
   return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
@@ -13416,7 +13394,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -13695,7 +13673,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_TENSOR_IPP_
 
@@ -13704,7 +13682,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
 #ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 #define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(AttributeType type) {
   constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
@@ -13770,7 +13748,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   return names;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
@@ -13779,7 +13757,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 #ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Dim Dim::Symbol(std::string name) {
   Dim dim;
@@ -13920,7 +13898,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   return static_cast<size_t>(found);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
@@ -13929,7 +13907,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
 #define OPKIT_DEVICE_IMPL_EVENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool EventState::Schedule() {
   detail::MutexLock lock(mutex_);
@@ -14105,7 +14083,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
@@ -14115,8 +14093,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Deletes this image's table of names; null before there is a table. The image must not use names
 // after the call.
@@ -14124,7 +14101,7 @@ using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_OWN_NAMES_HPP_
 
@@ -14133,7 +14110,7 @@ OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 #ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 #define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The table of names, made at first use.
@@ -14211,7 +14188,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
@@ -14220,7 +14197,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 #ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
 #define OPKIT_DEVICE_IMPL_COPY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns null if no function is registered.
@@ -14328,7 +14305,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   *target = std::move(prepared.target);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
 
@@ -14337,7 +14314,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
   // Never freed: the threads use their streams until the process ends.
@@ -14490,7 +14467,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
   drained_->Finish();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
@@ -14501,7 +14478,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The sleeping threads of all latches whose addresses have the same hash.
@@ -14563,7 +14540,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
@@ -14573,8 +14550,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
 #ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 #define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the current sink if it records what pool threads do, else null.
 inline SpanSink* EngineSink() {
@@ -14601,7 +14577,7 @@ inline void MarkEngine(const char* name) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
@@ -14613,8 +14589,7 @@ inline void MarkEngine(const char* name) {
 #ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 #define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Holds pointers it does not own. The thread that gets an item sees what was written before its
 // Push.
@@ -14696,7 +14671,7 @@ class WorkDeque {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
@@ -14706,7 +14681,7 @@ class WorkDeque {
 #ifndef OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 #define OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A worker of a pool: its thread and its queue.
@@ -15087,7 +15062,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
   idle_.ResetAfterFork();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
@@ -15096,7 +15071,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
 #ifndef OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 #define OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Runs the loop from its start, in pieces that grow fourfold, until one piece lasts long enough to
@@ -15194,7 +15169,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
   detail::g_own_threads.store(now, std::memory_order_release);
   delete before;
 }
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
@@ -15203,7 +15178,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
 #ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
@@ -15263,7 +15238,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
                 join(def.inputs()), ") -> (", join(def.outputs()), ")");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
@@ -15273,7 +15248,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 #ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
 #define OPKIT_OP_IMPL_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
   TensorInfo info(tensor.dtype(), tensor.shape());
@@ -15414,7 +15389,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
@@ -15426,8 +15401,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the container holds the value.
 template <class Container, class T>
@@ -15462,7 +15436,7 @@ void StableSort(std::vector<T>& items, Before before) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 
@@ -15472,7 +15446,7 @@ void StableSort(std::vector<T>& items, Before before) {
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
@@ -15814,7 +15788,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
   return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
 
@@ -15823,7 +15797,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool HasOwnRegistries() {
@@ -16328,7 +16302,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
   return now;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
@@ -16337,8 +16311,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
 #ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
 #define OPKIT_OP_IMPL_OBSERVER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct ObserverList::Items {
   std::vector<AnyObserver*> list;
@@ -16392,7 +16365,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -16401,7 +16374,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 #define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -16448,7 +16421,7 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
@@ -16457,7 +16430,7 @@ OPKIT_INLINE void NameIndex::Grow() {
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
 #define OPKIT_OP_IMPL_WORKSPACE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool Blob::HasName(const std::type_info& type) const {
   return type_ && *type_ == type;
@@ -16517,7 +16490,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
   return blob && blob->IsType<Tensor>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
 
@@ -16533,7 +16506,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
 #define OPKIT_PROFILE_ENVIRONMENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
@@ -16549,12 +16522,12 @@ bool ProfileByEnvironment();
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
 #endif
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -17022,7 +16995,7 @@ namespace {
 }
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
@@ -17031,7 +17004,7 @@ namespace {
 #ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the names between the commas of a text; "DEFAULT" becomes "reference".
@@ -17349,7 +17322,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
   return CreateOperator(def, ws, {.net_position = net_position});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
@@ -17359,8 +17332,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
 #ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #define OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel for CPUContext that is called directly for one node.
 class DirectCall {
@@ -17408,7 +17380,7 @@ class DirectCall {
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
@@ -17418,7 +17390,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
@@ -17528,7 +17500,7 @@ class RandomGenerator {
   uint64_t state_[4];
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
@@ -17537,7 +17509,7 @@ class RandomGenerator {
 #ifndef OPKIT_OP_IMPL_INVOKE_IPP_
 #define OPKIT_OP_IMPL_INVOKE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
@@ -17709,7 +17681,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
   return PendingOutputs(state);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
@@ -17720,7 +17692,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
 // are switched to.
@@ -17733,7 +17705,7 @@ OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFuncti
 // Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -17744,8 +17716,7 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator, its workspace, and the functions that use them. Function pointers instead of virtual
 // functions: g++ compiles every override that a program might reach by a virtual call.
@@ -17770,7 +17741,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
@@ -17779,8 +17750,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 #ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 #define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The workspace and the operator behind a BoundOperator.
 struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
@@ -17828,7 +17798,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
@@ -17837,8 +17807,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Releases the memory of the workspace's tensors at the end of a call; the next call sets them
 // again.
@@ -17976,7 +17945,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -17987,7 +17956,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A configuration that a kernel proposes for a node, or the reason why the kernel has none.
 struct KernelCandidate {
@@ -18047,7 +18016,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     std::span<const TensorInfo> outputs, const SelectOptions& options = {},
     KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
@@ -18056,8 +18025,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
 inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
@@ -18113,7 +18081,7 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
@@ -18122,15 +18090,14 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
   Throw(ErrorCode::kOutOfRange, value, ", which is no value of the inputs' dtype ", dtype);
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
@@ -18139,8 +18106,7 @@ OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
@@ -18251,7 +18217,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
@@ -18260,8 +18226,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
 // make equal schemas.
@@ -18395,7 +18360,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   for (auto& rule : rules_) rule(context);
 }
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
@@ -18404,7 +18369,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
   GradientValue out;
@@ -18530,7 +18495,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
   return name;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
@@ -18540,8 +18505,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a gradient is registered for an operator, including the kinds that declare that there is
 // none. RegisterGradient fills it.
@@ -18551,7 +18515,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
@@ -18560,7 +18524,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GradientRegistry::State {
   detail::Mutex mutex;
@@ -18721,7 +18685,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
@@ -18731,7 +18695,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
@@ -18895,7 +18859,7 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
         "; give one of them another name");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
 
@@ -18904,7 +18868,7 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
 #ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
@@ -18969,7 +18933,7 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
   return found ? GraphOf(*found) : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
@@ -18979,7 +18943,7 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
@@ -19219,7 +19183,7 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
   const GraphView view(graph);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
@@ -19229,8 +19193,7 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the node writes to one of its inputs.
 inline bool RewritesInputs(const OperatorDef& def) {
@@ -19302,7 +19265,7 @@ inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constan
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
@@ -19313,8 +19276,7 @@ inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constan
 #ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 #define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if an additional run of the node on this thread has no observable effect.
 inline bool MayEvaluate(const OperatorDef& def) {
@@ -19341,7 +19303,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
@@ -19351,7 +19313,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void GraphTypes::SetData(int value, const Tensor& data) {
   auto* owned = new detail::Shared<Tensor>(data);
@@ -19604,7 +19566,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
   return std::move(inference).Run();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
@@ -19613,7 +19575,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
 #ifndef OPKIT_GRAPH_IMPL_DOT_IPP_
 #define OPKIT_GRAPH_IMPL_DOT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes the text of one picture.
@@ -19790,7 +19752,7 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
   return detail::DrawDot(graph, &types, options, nullptr);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_DOT_IPP_
 
@@ -19799,8 +19761,7 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
 #ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
 #define OPKIT_PROFILE_JSON_TEXT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
 // which `text` begins, or 0 if it begins with none.
@@ -19883,7 +19844,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
 
@@ -19892,8 +19853,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 #ifndef OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 #define OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::string Microseconds(double ns) {
   char text[32];
@@ -19921,7 +19881,7 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
@@ -19930,7 +19890,7 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 #ifndef OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 #define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the device, the layouts and the estimated times of a candidate.
@@ -20074,7 +20034,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   return out;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
@@ -20085,7 +20045,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
 #ifndef OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // `to` starts after `from` has completed or, when `early`, as soon as the body of `from` has
 // returned: its work has been issued to the device that `to` issues to.
@@ -20198,7 +20158,7 @@ class Schedule {
   int width_nodes_[kWidthClasses] = {};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
@@ -20207,7 +20167,7 @@ class Schedule {
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The costs of the modes, in ns, on a machine of today.
@@ -20395,7 +20355,7 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
                 " for levels, ", us(counters), " for counters");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
@@ -20405,7 +20365,7 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
 #ifndef OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor finds equal nodes and constants, Result builds the graph.
@@ -20541,7 +20501,7 @@ OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
   return detail::SubexpressionMerger(graph).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 
@@ -20551,7 +20511,7 @@ OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
 #ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor evaluates nodes, Result builds the graph.
@@ -20652,7 +20612,7 @@ OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options)
   return detail::ConstantFolder(graph, options).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 
@@ -20662,7 +20622,7 @@ OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options)
 #ifndef OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The set of nodes that RemoveDeadNodes keeps.
@@ -20726,7 +20686,7 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
   return detail::WithContents(graph, std::move(constants), std::move(nodes));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
@@ -20736,8 +20696,7 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
 #ifndef OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that hard_swish.hpp and batch_normalization.hpp fill.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
@@ -20746,7 +20705,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normal
     "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
@@ -20755,7 +20714,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normal
 #ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
 #define OPKIT_GRAPH_IMPL_PASSES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
   passes_.erase(Find(name));
@@ -20823,7 +20782,7 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_
 
@@ -20832,7 +20791,7 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
 #ifndef OPKIT_GRAPH_IMPL_SELECTION_IPP_
 #define OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Appends a field with its escapes, and the character `end`.
@@ -20901,7 +20860,7 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
   return selection;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
@@ -20911,8 +20870,7 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A layout other than the standard one.
 struct RegisteredLayout {
@@ -20946,7 +20904,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
                                                                          kLayoutHeader};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
@@ -20956,7 +20914,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the elements of `from` into the memory of `to`. The two differ in layout or descriptor;
 // they have the same dtype and shape and no strides, and both are on the host. Called by several
@@ -21043,7 +21001,7 @@ OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layou
 // Errors: as above; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
@@ -21053,7 +21011,7 @@ OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 #ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 #define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the most bytes that are live at once if nodes run in this order. A value is live from the
 // node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
@@ -21065,7 +21023,7 @@ int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
 // the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
 std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
@@ -21075,7 +21033,7 @@ std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(in
 #ifndef OPKIT_GRAPH_NODE_BODIES_HPP_
 #define OPKIT_GRAPH_NODE_BODIES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A graph that a node carries. The graph's outputs are the node's outputs, by position. `inputs`
 // has the number of the node's input for each input of the graph.
@@ -21108,7 +21066,7 @@ class RunsBodies {
   ~RunsBodies() = default;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_NODE_BODIES_HPP_
 
@@ -21118,8 +21076,7 @@ class RunsBodies {
 #ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BoundNodes {
  public:
@@ -21184,7 +21141,7 @@ class BoundNodes {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
@@ -21196,8 +21153,7 @@ class BoundNodes {
 #ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The constants of a plan in other layouts and on other devices, which its specializations share.
 // Thread-safe.
@@ -21267,7 +21223,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
                            "opkit/graph/plan/converters.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
@@ -21278,8 +21234,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
 #ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class FusedGraph {
  public:
@@ -21331,7 +21286,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
@@ -21343,8 +21298,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The candidates of a node in the order of preference. Those that cannot be chosen are listed too,
 // with the reason.
@@ -21476,7 +21430,7 @@ std::vector<std::string> SelectionNames(const Graph& graph);
 std::string SelectionPrefix(const std::string& node, std::string_view body);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
@@ -21486,8 +21440,7 @@ std::string SelectionPrefix(const std::string& node, std::string_view body);
 #ifndef OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 #define OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The memory of one device, as the planner and the verifier see it. Steps and values have the
 // numbers of PlannedMemory; those of bodies are included.
@@ -21606,7 +21559,7 @@ class PlannedMemory {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
@@ -21617,8 +21570,7 @@ class PlannedMemory {
 #ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the edges that leave a step, as the schedule encodes them.
 inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
@@ -22009,7 +21961,7 @@ class Specialization final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
@@ -22019,8 +21971,7 @@ class Specialization final : public RefCounted {
 #ifndef OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 #define OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 Explanation ExplainSelection(const Specialization& specialization);
 
@@ -22029,7 +21980,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
     "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
@@ -22039,8 +21990,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
 #ifndef OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 #define OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if all dtypes and shapes are equal. Both lists have an entry for each input of the graph.
 OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
@@ -22084,7 +22034,7 @@ class ShapeCache {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
@@ -22094,8 +22044,7 @@ class ShapeCache {
 #ifndef OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 #define OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A graph with its view.
 struct ViewedGraph {
@@ -22304,7 +22253,7 @@ class PlanState final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
@@ -22315,7 +22264,7 @@ class PlanState final : public RefCounted {
 #ifndef OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 #define OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Steps that run one after the other, and the values between them. A value that no step makes is
 // there when the run starts, and takes no bytes.
@@ -22362,7 +22311,7 @@ struct RecomputedRun {
 // negative bytes or costs.
 RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 
@@ -22373,8 +22322,7 @@ RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 #ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class PlanState;
 
@@ -22414,7 +22362,7 @@ class RecomputedGraph {
 void FitByRecomputation(PlanState& state);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 
@@ -22423,7 +22371,7 @@ void FitByRecomputation(PlanState& state);
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Indents NodeChoice::passed_over for Describe.
@@ -22682,7 +22630,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   return Plan(std::move(state));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_PLAN_IPP_
 
@@ -22691,7 +22639,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
 #ifndef OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
   static_cast<void>(plan.memory());  // throws while no shapes are known
@@ -22724,7 +22672,7 @@ OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
   return detail::DrawDot(found->view().graph(), &found->types(), options, &backends);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
 
@@ -22735,8 +22683,7 @@ OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Intrusive stack of ready nodes; reuses their dependency counters as links.
 struct ReadyChain {
@@ -22862,7 +22809,7 @@ class ReplayCore : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
@@ -22873,7 +22820,7 @@ class ReplayCore : public RefCounted {
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class NodeState {
   kDone,
@@ -23106,7 +23053,7 @@ class Replay {
   const detail::IntrusivePtr<Core> core_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
@@ -23116,8 +23063,7 @@ class Replay {
 #ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 #define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // List i is items[starts[i]] up to items[starts[i + 1]].
 struct FlatLists {
@@ -23142,7 +23088,7 @@ struct FlatLists {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
@@ -23153,8 +23099,7 @@ struct FlatLists {
 #ifndef OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 #define OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class SharedArenas {
  public:
@@ -23191,7 +23136,7 @@ class SharedArenas {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
@@ -23201,8 +23146,7 @@ class SharedArenas {
 #ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
@@ -23828,7 +23772,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
@@ -23838,8 +23782,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 #ifndef OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 #define OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class TensorBindings {
  public:
@@ -24008,7 +23951,7 @@ class TensorBindings {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 
@@ -24019,7 +23962,7 @@ class TensorBindings {
 #ifndef OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 #define OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void NamedTensors::Add(const std::string& name, const Tensor& tensor) {
   items_.push_back({name, tensor});
@@ -24487,7 +24430,7 @@ OPKIT_INLINE const Tensor& Executor::output(std::string_view name) const {
 OPKIT_INLINE OperatorBase& Executor::op(int node) { return impl_->op(node); }
 OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMode(); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
@@ -24496,8 +24439,7 @@ OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMo
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The gradient maker of a node that runs a graph.
 class BodyGradient final : public GradientMakerBase {
@@ -24620,7 +24562,7 @@ OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
 #endif
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
@@ -24631,8 +24573,7 @@ OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A copy of a graph to which gradient nodes are added.
 class GradientNodes {
@@ -24775,7 +24716,7 @@ class GradientNodes {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
@@ -24785,7 +24726,7 @@ class GradientNodes {
 #ifndef OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 #define OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Does the work of one call of AddGradients.
@@ -25095,7 +25036,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
   return found;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 
@@ -25105,8 +25046,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
 #ifndef OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 #define OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BitMatrix {
  public:
@@ -25134,7 +25074,7 @@ class BitMatrix {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 
@@ -25143,7 +25083,7 @@ class BitMatrix {
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
@@ -25536,7 +25476,7 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
   return detail::BuildLifetimes(run, values, in_place, exact);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
@@ -25548,8 +25488,7 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
 #ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
@@ -25834,7 +25773,7 @@ inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProb
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
@@ -25844,8 +25783,7 @@ inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProb
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A buffer that was placed.
 struct PlacedSpan {
@@ -26045,7 +25983,7 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 
@@ -26055,8 +25993,7 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the buffers by descending key; equal keys by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
@@ -26129,7 +26066,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
@@ -26140,8 +26077,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Finds the largest total size of buffers of which none comes before another. A buffer passes units
 // to buffers that come later and do not conflict with it, each unit to at most one of them. When as
@@ -26246,7 +26182,7 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
@@ -26256,8 +26192,7 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Searches for a lower placing by moves in the order. A move takes a buffer that reaches the
 // height, or one placed before it that conflicts with it, and places it earlier. Of the
@@ -26319,7 +26254,7 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
@@ -26337,8 +26272,7 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
@@ -26611,7 +26545,7 @@ class SkylineSearch {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
@@ -26620,8 +26554,7 @@ class SkylineSearch {
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Draws the order in which a restart prefers buffers: long, large or crowded ones first, in random
 // proportions.
@@ -26687,7 +26620,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 
@@ -26697,8 +26630,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct PlannerSearch {
   const char* name;  // for MemoryPlanOptions::search
@@ -26732,7 +26664,7 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 
@@ -26741,7 +26673,7 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The most pairs of buffers for which conflicts are listed, so that placing can fill gaps.
@@ -26810,7 +26742,7 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
   return plan;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 
@@ -26820,7 +26752,7 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // "value 3 'x' (bytes 64 to 128)"
@@ -27060,7 +26992,7 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
   VerifyMemoryPlan(intervals, {}, plan);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
@@ -27069,7 +27001,7 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Parses one text, line by line.
@@ -27185,7 +27117,7 @@ OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffe
   return text;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 
@@ -27194,7 +27126,7 @@ OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffe
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes one picture.
@@ -27380,7 +27312,7 @@ OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffe
   return detail::MemorySvg(buffers, plan, options).Draw();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
@@ -27389,7 +27321,7 @@ OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffe
 #ifndef OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string NodeLine(const OperatorDef& def) {
@@ -27522,7 +27454,7 @@ OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
       detail::LineDiff(detail::GraphLines(before), detail::GraphLines(after)).lines());
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
@@ -27531,7 +27463,7 @@ OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
 #ifndef OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 #define OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string Fixed(double value, int digits) {
@@ -27588,7 +27520,7 @@ OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
                 " runs\n");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
 
@@ -27597,7 +27529,7 @@ OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
 #ifndef OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 #define OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Puts a constant into the workspace. Throws kAlreadyExists if its blob has other contents.
@@ -27745,7 +27677,7 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
   return result;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
@@ -27755,8 +27687,7 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
 #ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
 #define OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Types of a body's inputs and outputs, by position. The vectors of tensors have the data that is
 // known before a run, else a Tensor without dtype.
@@ -27784,7 +27715,7 @@ void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
 void UseInferenceOfCarriedGraphs();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
@@ -27794,7 +27725,7 @@ void UseInferenceOfCarriedGraphs();
 #ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The CarriedGraph of MakeSubgraph.
@@ -27841,7 +27772,7 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
@@ -27851,8 +27782,7 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
 #ifndef OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 #define OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
   if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
@@ -28098,7 +28028,7 @@ class NodeReplacer {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 
@@ -28107,7 +28037,7 @@ class NodeReplacer {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>& nodes,
                                                const GraphTypes* types) {
   detail::CheckNodeSet(view, nodes);
@@ -28132,7 +28062,7 @@ OPKIT_INLINE Graph ReplaceNodes(const GraphView& view,
   return detail::NodeReplacer(view, replacements).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_
 
@@ -28141,7 +28071,7 @@ OPKIT_INLINE Graph ReplaceNodes(const GraphView& view,
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string CountText(size_t count, const char* one) {
@@ -28286,7 +28216,7 @@ OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const
   return detail::DrawDot(graph, &types, options, nullptr, &groups);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
@@ -28297,8 +28227,7 @@ OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const
 #ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
 // header has members of later versions.
@@ -28364,7 +28293,7 @@ class AbiAttributes : public RefCounted {
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
@@ -28374,8 +28303,7 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 #ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
 #define OPKIT_OP_ABI_ABI_NODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
 // and to the pointers; the second copies a graph.
@@ -28641,7 +28569,7 @@ class ValuesOfAbi {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
 
@@ -28651,8 +28579,7 @@ class ValuesOfAbi {
 #ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
 #define OPKIT_GRAPH_ABI_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The limit for the nodes, and for each list of names, of an opkit_graph.
 inline constexpr uint64_t kMostNodes = 10'000'000;
@@ -28805,7 +28732,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
 
@@ -28816,8 +28743,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A tensor with a view of it, whose address does not change.
 struct TensorSlot : RefCounted {
@@ -29034,7 +28960,7 @@ inline void DeferredRun::End() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
@@ -29044,8 +28970,7 @@ inline void DeferredRun::End() {
 #ifndef OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 #define OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A graph with its plan and executor. Input shapes are those of each run.
 class PlannedHostedGraph final : public HostedGraph {
@@ -29094,7 +29019,7 @@ inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
 
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 
@@ -29104,8 +29029,7 @@ inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
 #ifndef OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 #define OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the shortest time of several runs of a plan of the graph, in ns: a disturbance can only
 // make a run longer. Inputs are zeros, which every operator accepts as indices and lengths.
@@ -29162,7 +29086,7 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 
@@ -29172,8 +29096,7 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
 #ifndef OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 #define OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The options of request.hpp, parsed.
 struct PartitionLimits {
@@ -29191,7 +29114,7 @@ struct PartitionLimits {
 PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 
@@ -29200,7 +29123,7 @@ PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The graph between two partitioners.
@@ -29578,7 +29501,7 @@ OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> pa
   return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 
@@ -29587,8 +29510,7 @@ OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> pa
 #ifndef OPKIT_BASE_IMPL_NAME_MAP_IPP_
 #define OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE size_t LowerRow(const NamedRows& rows, std::string_view name) {
   size_t low = 0, high = rows.size();
@@ -29621,7 +29543,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
@@ -29630,7 +29552,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A graph whose nodes are groups of nodes of the problem; it never has a cycle. The groups form a
@@ -30028,7 +29950,7 @@ OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
   return {};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 
@@ -30037,7 +29959,7 @@ OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const std::string& PartitionValue::name() const {
   return view_->structure().name(index_);
@@ -30146,7 +30068,7 @@ OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const 
   return {this, found};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 
@@ -30156,7 +30078,7 @@ OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const 
 #ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
 #define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The argument of a backward node that names the blob with its forward operator's state.
@@ -30332,7 +30254,7 @@ class AttrMap {
   mutable std::vector<std::pair<const char*, detail::IntrusivePtr<detail::RefCounted>>> copies_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
 
@@ -30341,7 +30263,7 @@ class AttrMap {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline size_t AnsweredNode(const PartitionView& view, int node) {
@@ -30456,7 +30378,7 @@ OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
   return found;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 
@@ -30465,7 +30387,7 @@ OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer) {
   using detail::Index;
@@ -30520,7 +30442,7 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
 
@@ -30531,7 +30453,7 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
 #ifndef OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 #define OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The JSON text, and for each of its nodes the index of the graph's node. Inputs and constants are
 // nodes of the text too, with the op "null" and index -1.
@@ -30554,7 +30476,7 @@ struct SymbolJson {
 SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
                            const std::vector<bool>& is_arg = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
@@ -30565,7 +30487,7 @@ SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 inline const char* ToString(LogLevel level) {
@@ -31033,7 +30955,7 @@ class OpResource {
   const opkit_call* call_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
@@ -31043,7 +30965,7 @@ class OpResource {
 #ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
 #define OPKIT_OP_ABI_HOST_TABLE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Receives operators' log lines. Called from any thread.
 using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
@@ -31096,7 +31018,7 @@ opkit_status AnswerCaller(Body body) noexcept {
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 
@@ -31106,8 +31028,7 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
 // the reason.
@@ -31130,7 +31051,7 @@ void CallReturning(const char* what, F&& f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 
@@ -31139,7 +31060,7 @@ void CallReturning(const char* what, F&& f) {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The PartitionWork of a FunctionPartitioner.
@@ -31238,7 +31159,7 @@ OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char
   RegisterPartitioner(partitioner_, file, line);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
@@ -31247,7 +31168,7 @@ OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char
 #ifndef OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline NamedParts<NamedPass>& NamedPasses() {
@@ -31287,7 +31208,7 @@ OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArgume
   return passes.Run(graph, {}, UnknownOperators::kAllowed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
@@ -31296,8 +31217,7 @@ OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArgume
 #ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #define OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
@@ -31319,7 +31239,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
@@ -31328,8 +31248,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
                                     const OperatorDef& def) try
@@ -31474,7 +31393,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
@@ -31483,7 +31402,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 #ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
@@ -31505,7 +31424,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
              : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
@@ -31514,7 +31433,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The reason for skipping a kernel with other layouts than the standard one.
@@ -31651,7 +31570,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
@@ -31661,7 +31580,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Fills a Schedule from a list of edges.
@@ -31984,7 +31903,7 @@ OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t ed
   detail::ScheduleBuilder(*this, options).Build(edges, edge_count);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
@@ -31993,7 +31912,7 @@ OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t ed
 #ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 #define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The layouts and converters of this image. Thread-safe.
@@ -32315,7 +32234,7 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
   detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
@@ -32325,7 +32244,7 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Counts the bytes that are live while nodes run one after the other.
@@ -32416,7 +32335,7 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
   return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
@@ -32425,8 +32344,7 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
 #ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   for (const std::string& output : def.outputs())
@@ -32790,7 +32708,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
@@ -32800,8 +32718,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
 #ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE PlannedMemory& PlannedMemory::Of(const PlannedBody& body) {
   return body.plan->memory_;
@@ -33288,7 +33205,7 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
@@ -33297,8 +33214,7 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
 #ifndef OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the layouts as text, "NHWC, standard -> NHWC"; empty if all are standard.
 OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
@@ -33394,7 +33310,7 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
@@ -33404,7 +33320,7 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Throws kInvalidArgument for an invalid problem. Returns, by value, the step that makes it; -1:
@@ -33997,7 +33913,7 @@ OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t by
   return detail::Recomputer(problem, bytes).Run();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 
@@ -34007,8 +33923,7 @@ OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t by
 #ifndef OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::RecomputedGraph(const Specialization& found, Device memory)
     : found_(found), view_(found.plan_view()) {
@@ -34267,7 +34182,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
@@ -34277,8 +34192,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A level of the schedule that threads run together, in pieces that they claim by number.
 class SharedLevel {
@@ -34842,7 +34756,7 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
@@ -34852,8 +34766,7 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 #ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The cache of results; set while an outermost body is inferred. Inference passes several times
 // over a graph and over the bodies of its nodes: without the cache, each level of nesting would
@@ -34978,7 +34891,7 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
@@ -34987,8 +34900,7 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 #ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
 static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
@@ -35187,7 +35099,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -35196,8 +35108,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::vector<std::string> SplitNames(const std::string& text) {
   std::vector<std::string> names;
@@ -35275,7 +35186,7 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 
@@ -35284,7 +35195,7 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes one text.
@@ -35414,7 +35325,7 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
   return detail::SymbolJsonWriter(view, types, is_arg).Write();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
@@ -35423,7 +35334,7 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 #ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
@@ -35938,7 +35849,7 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
   return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
@@ -35949,8 +35860,7 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #define OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
 // descriptor, which only its own image knows.
@@ -35976,7 +35886,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #endif
@@ -35987,8 +35897,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
@@ -36116,7 +36025,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -36130,8 +36039,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
@@ -36156,7 +36064,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #endif
@@ -36168,8 +36076,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -36251,7 +36158,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -36263,8 +36170,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The span sink of a library. Passes on to the host the spans that the library's operators open
 // during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
@@ -36340,7 +36246,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -36351,7 +36257,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
@@ -36978,7 +36884,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
   OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
@@ -36989,8 +36895,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls the library's gradient maker, which gives new values names of its own. The host's new_name
 // then replaces each of them.
@@ -37060,7 +36965,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
@@ -37072,8 +36977,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
@@ -37104,7 +37008,7 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
     g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_HOST_INFERENCE_HPP_
 #endif
@@ -37124,8 +37028,7 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a copy of the host's graph whose constants share the host's memory.
 inline Graph BorrowGraph(const opkit_graph& from) {
@@ -37300,7 +37203,7 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif
@@ -37311,8 +37214,7 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
                                                      size_t count,
@@ -37394,7 +37296,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #endif
@@ -37405,8 +37307,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
@@ -37673,7 +37574,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #endif

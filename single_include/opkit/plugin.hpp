@@ -46,7 +46,7 @@
 // ---- opkit/version.hpp
 // The toolkit's version, and the inline namespace made of it: objects compiled against two versions
 // share no symbol, so their layouts never mix. Every header opens
-// `namespace opkit::inline OPKIT_ABI {`.
+// `namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {`.
 #ifndef OPKIT_VERSION_HPP_
 #define OPKIT_VERSION_HPP_
 
@@ -58,9 +58,9 @@
 // Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
 // consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
 #if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
-#define OPKIT_ABI v0_1_compiled
+#define OPKIT_INLINE_NAMESPACE v0_1_compiled
 #else
-#define OPKIT_ABI v0_1
+#define OPKIT_INLINE_NAMESPACE v0_1
 #endif
 
 #endif  // OPKIT_VERSION_HPP_
@@ -208,7 +208,7 @@
 #ifndef OPKIT_NOT_INCLUDED_HPP_
 #define OPKIT_NOT_INCLUDED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
@@ -216,15 +216,17 @@ class OpResource;         // defined in opkit/functions.hpp
 class GradientMakerBase;  // defined in opkit/graph.hpp
 class Profiler;           // defined in opkit/profile.hpp
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // For a variable of an incomplete class, clang shows the class's declaration. g++ does not; for an
 // unknown name it suggests the same name in another namespace and shows that declaration.
+// clang-format off
 #ifdef __clang__
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 #else
 namespace opkit_not_included {
 #endif
+// clang-format on
 
 class Graph;            // defined in opkit/graph.hpp
 class Plan;             // defined in opkit/graph.hpp
@@ -238,6 +240,7 @@ struct ProfileOptions;  // defined in opkit/profile.hpp
 class Library;          // defined in opkit/plugin.hpp
 
 #ifdef __clang__
+}
 }  // namespace opkit
 #else
 }  // namespace opkit_not_included
@@ -278,7 +281,7 @@ class Library;          // defined in opkit/plugin.hpp
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -367,7 +370,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
   return out << ToString(value);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_STRINGS_HPP_
 
@@ -376,7 +379,7 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 #ifndef OPKIT_BASE_SUGGEST_HPP_
 #define OPKIT_BASE_SUGGEST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
 // case.
@@ -391,7 +394,7 @@ OPKIT_COLD std::string NearestName(std::string_view name,
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_SUGGEST_HPP_
 
@@ -402,7 +405,7 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
@@ -503,7 +506,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
 // false. For operator authors.
@@ -532,7 +535,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DType : uint8_t {
   kUndefined,
@@ -729,7 +732,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
   return call(f);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DTYPE_HPP_
 
@@ -740,8 +743,7 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #ifndef OPKIT_BASE_HOOK_HPP_
 #define OPKIT_BASE_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Throws the Error (kFailedPrecondition) for a call through an empty hook.
 [[noreturn]] OPKIT_COLD void ThrowEmptyHook(const char* what, const char* header);
@@ -789,7 +791,7 @@ class Hook<R(Args...)> {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -799,7 +801,7 @@ class Hook<R(Args...)> {
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Base class of the objects that IntrusivePtr holds.
 class RefCounted {
@@ -887,7 +889,7 @@ struct Shared : RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -898,7 +900,7 @@ struct Shared : RefCounted {
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
@@ -956,7 +958,7 @@ struct Layout {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_
 
@@ -966,8 +968,7 @@ struct Layout {
 #ifndef OPKIT_BASE_INDEX_HPP_
 #define OPKIT_BASE_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts `i`, which must not be negative.
 template <class Integer>
@@ -976,7 +977,7 @@ constexpr size_t Index(Integer i) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -986,7 +987,7 @@ constexpr size_t Index(Integer i) {
 #ifndef OPKIT_CORE_SHAPE_HPP_
 #define OPKIT_CORE_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
@@ -1140,7 +1141,7 @@ class Shape {
   int64_t numel_ = 1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
@@ -1155,8 +1156,7 @@ class Shape {
 #ifndef OPKIT_BASE_PLATFORM_HPP_
 #define OPKIT_BASE_PLATFORM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
@@ -1302,7 +1302,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -1312,7 +1312,7 @@ void ForgetMapped(const void* data, size_t size);
 #ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
 #define OPKIT_CORE_DEVICE_TYPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DeviceType : int32_t {
   kCPU = 1,
@@ -1363,7 +1363,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
 
@@ -1373,7 +1373,7 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device {
   DeviceType type = DeviceType::kCPU;
@@ -1449,7 +1449,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
                            : StrCat(ToString(device.type), ":", device.index);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
 
@@ -1460,7 +1460,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
 
@@ -1538,7 +1538,7 @@ Allocator& GetAllocator(DeviceType type);
 // if none). `allocator` must live until the process ends or every storage made from it is gone.
 Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -1548,7 +1548,7 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
@@ -1601,7 +1601,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
   return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_STORAGE_HPP_
 
@@ -1611,7 +1611,7 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
@@ -1865,7 +1865,7 @@ class Tensor {
   DType dtype_ = DType::kUndefined;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_TENSOR_HPP_
 
@@ -1875,7 +1875,7 @@ class Tensor {
 #ifndef OPKIT_CORE_ATTRIBUTE_HPP_
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
@@ -2125,7 +2125,7 @@ class Arguments {
   std::vector<NamedAttribute> items_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
@@ -2136,7 +2136,7 @@ class Arguments {
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace dlpack {
 
 struct DLDevice {
@@ -2330,7 +2330,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   return detail::ImportDLPack(managed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DLPACK_HPP_
 
@@ -2341,7 +2341,7 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
 #ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 #define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Thrown by functions that need a rank or an extent that is not known. From an inference function
 // it means that nothing can be inferred yet, which is no Error of Compile.
@@ -2488,7 +2488,7 @@ class SymbolicShape {
   bool has_rank_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
@@ -2497,7 +2497,7 @@ class SymbolicShape {
 #ifndef OPKIT_BASE_TIMEOUT_HPP_
 #define OPKIT_BASE_TIMEOUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   event.Finish();                                // for ever
 //   event.Finish(std::chrono::milliseconds(50));
@@ -2531,7 +2531,7 @@ class Timeout {
   int64_t ns_ = -1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_TIMEOUT_HPP_
 
@@ -2542,7 +2542,7 @@ class Timeout {
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
@@ -2598,7 +2598,7 @@ class FunctionRef<R(Args...)> {
   R (*call_)(Target, Args...);
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FUNCTION_REF_HPP_
 
@@ -2608,7 +2608,7 @@ class FunctionRef<R(Args...)> {
 #ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 #define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -2732,7 +2732,7 @@ class UniqueFunction<R(Args...)> {
   detail::FunctionStorage storage_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
@@ -2744,7 +2744,7 @@ class UniqueFunction<R(Args...)> {
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
 
@@ -2938,7 +2938,7 @@ class Event {
   IntrusivePtr<EventState> spare_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_EVENT_HPP_
 
@@ -2948,7 +2948,7 @@ class Event {
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The context of a device. A user's own device needs a class like CPUContext below and a
 // REGISTER_<DEVICE>_OPERATOR macro of one line (op/registration.hpp). If its memory is not the
@@ -3027,7 +3027,7 @@ class CPUContext {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
@@ -3037,7 +3037,7 @@ class CPUContext {
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
@@ -3051,7 +3051,7 @@ void SetRoomForNames(int64_t bytes);
 // Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -3063,7 +3063,7 @@ std::string InternedName(uint32_t number);
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
@@ -3280,7 +3280,7 @@ class IssueScope {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -3290,7 +3290,7 @@ class IssueScope {
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
 // a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
@@ -3392,7 +3392,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   *target = std::move(result);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
 
@@ -3403,7 +3403,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
 // that event becomes FAILED with the exception; later work runs normally. The failure of an
@@ -3560,7 +3560,7 @@ class CPUStreamContext {
   std::optional<Event> drained_;  // kept to reuse its memory
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
 
@@ -3571,8 +3571,7 @@ class CPUStreamContext {
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A place in the list, on the sleeping thread's stack.
 struct IdleThread {
@@ -3679,7 +3678,7 @@ class IdleList {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3688,8 +3687,7 @@ class IdleList {
 #ifndef OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct SpinTimes {  // in ticks
   uint64_t idle = 0;
@@ -3724,7 +3722,7 @@ class IdleSpin {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3734,8 +3732,7 @@ class IdleSpin {
 #ifndef OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 #define OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
 // thread that finds it locked for long yields the CPU, since the holder may have lost its own.
@@ -3780,7 +3777,7 @@ class SpinLockGuard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
@@ -3790,8 +3787,7 @@ class SpinLockGuard {
 #ifndef OPKIT_ENGINE_POOL_INBOX_HPP_
 #define OPKIT_ENGINE_POOL_INBOX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct InboxNode {
   std::atomic<InboxNode*> next{nullptr};
@@ -3866,7 +3862,7 @@ class Inbox {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
 
@@ -3876,7 +3872,7 @@ class Inbox {
 #ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
 #define OPKIT_ENGINE_POOL_LATCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -3924,7 +3920,7 @@ class Latch {
   std::atomic<int64_t> count_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
 
@@ -3936,8 +3932,7 @@ class Latch {
 #ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 #define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
@@ -4091,7 +4086,7 @@ class LoopBoard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -4101,7 +4096,7 @@ class LoopBoard {
 #ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 #define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
 // returned. `work` throws nothing. Called by several threads at once.
@@ -4118,7 +4113,7 @@ struct OwnThreads {
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
@@ -4129,7 +4124,7 @@ inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 #ifndef OPKIT_ENGINE_THREAD_POOL_HPP_
 #define OPKIT_ENGINE_THREAD_POOL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
@@ -4330,7 +4325,7 @@ inline int NumThreads() {
 // Resizes the process's pool.
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_THREAD_POOL_HPP_
 
@@ -4340,7 +4335,7 @@ inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); 
 #ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The bodies of ParallelFor and ParallelForRange.
 template <class F>
@@ -4428,7 +4423,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
   });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
@@ -4439,7 +4434,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 #ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Issues f(i) for every i in [0, n). Errors of `f` reach the caller, or the operator's event.
 //
@@ -4463,7 +4458,7 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
     context.Launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
@@ -4486,8 +4481,7 @@ __attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
 #endif
 }
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a unit of the other kind is linked into this program or shared library.
 inline bool ImageMixesModes() {
@@ -4505,7 +4499,7 @@ inline constexpr const char* kMixedModes =
     "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -4515,7 +4509,7 @@ inline constexpr const char* kMixedModes =
 #ifndef OPKIT_OP_FWD_HPP_
 #define OPKIT_OP_FWD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct TensorInfo;
@@ -4548,7 +4542,7 @@ class GradientNames;
 class GradientMakerBase;
 class GradientRegistry;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FWD_HPP_
 
@@ -4558,7 +4552,7 @@ class GradientRegistry;
 #ifndef OPKIT_OP_OPERATOR_DEF_HPP_
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class GradientNames;
 class InferenceContext;
@@ -4689,7 +4683,7 @@ class OperatorDef {
   detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
@@ -4699,7 +4693,7 @@ class OperatorDef {
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The knowledge of a value before it is computed.
 struct TensorInfo {
@@ -4865,7 +4859,7 @@ class InferenceCache {
                                               const Tensor& made, const Layout& promised);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INFERENCE_HPP_
 
@@ -4875,7 +4869,7 @@ class InferenceCache {
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
@@ -5007,7 +5001,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
       : Error(ErrorCode::kUnsupported, std::move(what)) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_HPP_
 
@@ -5016,7 +5010,7 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 #ifndef OPKIT_OP_SCHEMA_OP_COST_HPP_
 #define OPKIT_OP_SCHEMA_OP_COST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The work of one run, for benchmarks, profiles and selection.
 struct OpCost {
@@ -5026,7 +5020,7 @@ struct OpCost {
   uint64_t params_bytes = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
 
@@ -5036,7 +5030,7 @@ struct OpCost {
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -5072,7 +5066,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -5083,7 +5077,7 @@ struct ValueSchema {
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5453,7 +5447,7 @@ class OpSchema {
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_HPP_
 
@@ -5467,7 +5461,7 @@ class OpSchema {
 // Defined in an image (a program or shared object) if one of its units includes plugin/author.hpp.
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True in a library that is loaded at run time: it has its own registries, whatever symbols the
@@ -5661,7 +5655,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
     for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OP_REGISTRY_HPP_
 
@@ -5672,7 +5666,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 #ifndef OPKIT_OP_OBSERVER_HPP_
 #define OPKIT_OP_OBSERVER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -5782,7 +5776,7 @@ class ObserverScope {
   bool succeeded_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
 
@@ -5792,7 +5786,7 @@ class ObserverScope {
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -5820,7 +5814,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -5830,7 +5824,7 @@ class NameIndex {
 #ifndef OPKIT_OP_WORKSPACE_HPP_
 #define OPKIT_OP_WORKSPACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Owns one object of any type. Not copyable; not synchronised.
 class Blob {
@@ -5933,7 +5927,7 @@ class Workspace {
   std::vector<char> is_shared_;  // by number; true for a blob of another workspace
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_WORKSPACE_HPP_
 
@@ -5943,7 +5937,7 @@ class Workspace {
 #ifndef OPKIT_OP_OPERATOR_BASE_HPP_
 #define OPKIT_OP_OPERATOR_BASE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Tensors of the current run that are not in blobs: new tensors for outputs whose present tensor is
@@ -6455,7 +6449,7 @@ class OperatorBase : public Observable<OperatorBase> {
   mutable SpanNames span_names_;  // valid after the first span_names()
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_BASE_HPP_
 
@@ -6465,7 +6459,7 @@ class OperatorBase : public Observable<OperatorBase> {
 #ifndef OPKIT_OP_CREATE_OPERATOR_HPP_
 #define OPKIT_OP_CREATE_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Decisions about a node that were made before its operator is created.
 struct CreateOptions {
   const Kernel* kernel = nullptr;        // null: the first kernel that accepts the node
@@ -6561,7 +6555,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
                                          const KernelConfig* config);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
 
@@ -6571,7 +6565,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
 #ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
 #define OPKIT_OP_DISPATCH_HELPER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The element types that an operator has code for. GenericTensorImplementation as the last type
 // sends every other dtype to DoRunWithOtherType.
@@ -6651,7 +6645,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
 
@@ -6661,8 +6655,7 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
 #ifndef OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 #define OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class OperatorCall;
 
@@ -6683,7 +6676,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -6693,7 +6686,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
 #ifndef OPKIT_OP_INVOKE_HPP_
 #define OPKIT_OP_INVOKE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
@@ -6817,7 +6810,7 @@ class PendingOutputs {
 OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
                                              Arguments args = {}, InvokeOptions options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_INVOKE_HPP_
 
@@ -6827,7 +6820,7 @@ OPKIT_IMAGE_LOCAL PendingOutputs InvokeAsync(const std::string& op, std::vector<
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   template <class Context>
 //   class ScaleOp final : public opkit::Operator<Context> {
@@ -7024,7 +7017,7 @@ class Operator : public OperatorBase {
   Context context_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Makes names of the base usable without `this->` and without `template` in a class template
 // derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
@@ -7118,8 +7111,7 @@ class Operator : public OperatorBase {
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator that ResolvedOperator calls on the caller's tensors.
 class OperatorCall {
@@ -7166,7 +7158,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -7176,8 +7168,7 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #ifndef OPKIT_OP_REGISTRATION_HPP_
 #define OPKIT_OP_REGISTRATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
@@ -7281,7 +7272,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.
@@ -7397,7 +7388,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #ifndef OPKIT_BASE_FIXED_NAME_HPP_
 #define OPKIT_BASE_FIXED_NAME_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
@@ -7429,7 +7420,7 @@ struct FixedName {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
@@ -7439,7 +7430,7 @@ struct FixedName {
 #ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 #define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The extents of a dense tensor, for kernels.
@@ -7567,7 +7558,7 @@ class Attr : public detail::AttrValue<T> {
   OPKIT_HOST_DEVICE operator const T&() const { return this->value(); }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
@@ -7578,8 +7569,7 @@ class Attr : public detail::AttrValue<T> {
 #ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 #define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class ParameterKind { kIn, kOptionalIn, kOut, kAttr, kUnknown };
 
@@ -7844,7 +7834,7 @@ consteval bool CheckTypedFunction() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7855,8 +7845,7 @@ consteval bool CheckTypedFunction() {
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
@@ -8001,7 +7990,7 @@ inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -8012,8 +8001,7 @@ inline constexpr TypedKernel kTypedKernel = {
 #ifndef OPKIT_OP_TYPED_TYPED_CALL_HPP_
 #define OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel, prepared for one node. Every `def` argument must be the node's definition.
 class TypedCall {
@@ -8076,7 +8064,7 @@ class TypedCall {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
@@ -8086,8 +8074,7 @@ class TypedCall {
 #ifndef OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 #define OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 template <class Context>
 class TypedOperator final : public Operator<Context> {
@@ -8135,7 +8122,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
@@ -8145,8 +8132,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 #ifndef OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 #define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The schema of a typed operator and its rules, shared by the builder and the schema's functions.
 class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
@@ -8180,7 +8166,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
@@ -8191,7 +8177,7 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
@@ -8481,7 +8467,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
 //     .Default<"alpha">(1.f).Kernel<CPUContext>();
@@ -8516,7 +8502,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
 // library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
@@ -8547,7 +8533,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
      ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #endif
@@ -9369,8 +9355,7 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 #ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
 // header has members of later versions.
@@ -9436,7 +9421,7 @@ class AbiAttributes : public RefCounted {
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
@@ -9446,8 +9431,7 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 #ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 #define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The host functions that this image's operators call: the program's own table, or in a library the
 // table that the program passed when it loaded the library. Null before the first function operator
@@ -9465,7 +9449,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
 
@@ -9475,7 +9459,7 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A view of extents or strides: a span with a checked index, which may count from the end.
 class DimsView : public std::span<const int64_t> {
@@ -9646,7 +9630,7 @@ class OpTensor {
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
@@ -9659,7 +9643,7 @@ using MXTensor = OpTensor;
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
@@ -9769,7 +9753,7 @@ class RandomGenerator {
   uint64_t state_[4];
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
@@ -9780,7 +9764,7 @@ class RandomGenerator {
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 inline const char* ToString(LogLevel level) {
@@ -10248,7 +10232,7 @@ class OpResource {
   const opkit_call* call_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
@@ -10258,7 +10242,7 @@ class OpResource {
 #ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
 #define OPKIT_OP_ABI_HOST_TABLE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Receives operators' log lines. Called from any thread.
 using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
@@ -10311,7 +10295,7 @@ opkit_status AnswerCaller(Body body) noexcept {
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 
@@ -10321,7 +10305,7 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 #ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
 #define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The argument of a backward node that names the blob with its forward operator's state.
@@ -10497,7 +10481,7 @@ class AttrMap {
   mutable std::vector<std::pair<const char*, detail::IntrusivePtr<detail::RefCounted>>> copies_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
 
@@ -10508,7 +10492,7 @@ class AttrMap {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct KernelConfig;
@@ -10926,7 +10910,7 @@ Erased AdaptTo(F f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
@@ -10937,7 +10921,7 @@ Erased AdaptTo(F f) {
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if REGISTER_OP accepts the name: my_gemm, com.me.Gemm, me::Gemm.
@@ -11328,7 +11312,7 @@ class BasicFunctionOpBuilder {
   Host host_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -11339,8 +11323,7 @@ class BasicFunctionOpBuilder {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The services of a context for the functions, set anew for each run.
 struct FunctionDeviceLink {
@@ -11375,7 +11358,7 @@ class FunctionBody {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
@@ -11385,7 +11368,7 @@ class FunctionBody {
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The operator that runs a record's functions. On an asynchronous device (cpu_stream, gpu) the
 // functions are called when the work is issued, and put their own work on the stream.
@@ -11525,7 +11508,7 @@ class FunctionOpHost {
 
 using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it, REGISTER_OP is the library's
 // REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. For a
@@ -11571,8 +11554,7 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 #ifndef OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 #define OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a C++ symbol in readable form, any other symbol unchanged.
 std::string Demangle(const std::string& symbol);
@@ -11643,7 +11625,7 @@ struct LibraryImage : RefCounted {
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
@@ -11652,7 +11634,7 @@ using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 #ifndef OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class Partitioner;
 class NamedPass;
 
@@ -11681,7 +11663,7 @@ struct LoadedLibrary : RefCounted {
 using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 
@@ -11691,7 +11673,7 @@ using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct LoadOptions {
   // Backend name of the library's kernels for operators that exist already; a node selects them
   // with .Engine(backend). Empty for the file's name without "lib" and ".so".
@@ -11774,7 +11756,7 @@ class Library {
   detail::LoadedLibraryPtr loaded_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LIBRARY_HPP_
 
@@ -11806,8 +11788,7 @@ class Library {
 #ifndef OPKIT_BASE_IMPL_STRINGS_IPP_
 #define OPKIT_BASE_IMPL_STRINGS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
   out += part.object ? static_cast<const char*>(part.object) : "(null)";
@@ -11841,7 +11822,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -11850,7 +11831,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 #ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
 #define OPKIT_BASE_IMPL_SUGGEST_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
   auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
@@ -11904,7 +11885,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
   return out + ")";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
 
@@ -11913,7 +11894,7 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 #ifndef OPKIT_BASE_IMPL_ERROR_IPP_
 #define OPKIT_BASE_IMPL_ERROR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
@@ -11986,7 +11967,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ERROR_IPP_
 
@@ -11995,8 +11976,7 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 #ifndef OPKIT_BASE_IMPL_HOOK_IPP_
 #define OPKIT_BASE_IMPL_HOOK_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
@@ -12005,7 +11985,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -12014,7 +11994,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 #ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -12093,7 +12073,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
   return empty ? 0 : count;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
 
@@ -12102,8 +12082,7 @@ OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
 #ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
 #define OPKIT_BASE_IMPL_PLATFORM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
   const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
@@ -12258,7 +12237,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -12267,7 +12246,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
 #ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
 #define OPKIT_CORE_IMPL_DEVICE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
@@ -12355,7 +12334,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
   return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_DEVICE_IPP_
 
@@ -12364,7 +12343,7 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
 #ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 #define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
@@ -12433,7 +12412,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
   return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_
 
@@ -12442,7 +12421,7 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -12721,7 +12700,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_TENSOR_IPP_
 
@@ -12730,7 +12709,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
 #ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 #define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(AttributeType type) {
   constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
@@ -12796,7 +12775,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   return names;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
@@ -12805,7 +12784,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 #ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 #define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Dim Dim::Symbol(std::string name) {
   Dim dim;
@@ -12946,7 +12925,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   return static_cast<size_t>(found);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
@@ -12955,7 +12934,7 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
 #define OPKIT_DEVICE_IMPL_EVENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool EventState::Schedule() {
   detail::MutexLock lock(mutex_);
@@ -13131,7 +13110,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
@@ -13141,8 +13120,7 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 #ifndef OPKIT_BASE_OWN_NAMES_HPP_
 #define OPKIT_BASE_OWN_NAMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Deletes this image's table of names; null before there is a table. The image must not use names
 // after the call.
@@ -13150,7 +13128,7 @@ using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_OWN_NAMES_HPP_
 
@@ -13159,7 +13137,7 @@ OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 #ifndef OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 #define OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The table of names, made at first use.
@@ -13237,7 +13215,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
@@ -13246,7 +13224,7 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 #ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
 #define OPKIT_DEVICE_IMPL_COPY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns null if no function is registered.
@@ -13354,7 +13332,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   *target = std::move(prepared.target);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
 
@@ -13363,7 +13341,7 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 #ifndef OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
   // Never freed: the threads use their streams until the process ends.
@@ -13516,7 +13494,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
   drained_->Finish();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
 
@@ -13527,7 +13505,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The sleeping threads of all latches whose addresses have the same hash.
@@ -13589,7 +13567,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
@@ -13599,8 +13577,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
 #ifndef OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 #define OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the current sink if it records what pool threads do, else null.
 inline SpanSink* EngineSink() {
@@ -13627,7 +13604,7 @@ inline void MarkEngine(const char* name) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
@@ -13639,8 +13616,7 @@ inline void MarkEngine(const char* name) {
 #ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 #define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Holds pointers it does not own. The thread that gets an item sees what was written before its
 // Push.
@@ -13722,7 +13698,7 @@ class WorkDeque {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
@@ -13732,7 +13708,7 @@ class WorkDeque {
 #ifndef OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 #define OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A worker of a pool: its thread and its queue.
@@ -14113,7 +14089,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
   idle_.ResetAfterFork();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
 
@@ -14122,7 +14098,7 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
 #ifndef OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 #define OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Runs the loop from its start, in pieces that grow fourfold, until one piece lasts long enough to
@@ -14220,7 +14196,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
   detail::g_own_threads.store(now, std::memory_order_release);
   delete before;
 }
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
 
@@ -14229,7 +14205,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
 #ifndef OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
@@ -14289,7 +14265,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
                 join(def.inputs()), ") -> (", join(def.outputs()), ")");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_DEF_IPP_
 
@@ -14299,7 +14275,7 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 #ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
 #define OPKIT_OP_IMPL_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
   TensorInfo info(tensor.dtype(), tensor.shape());
@@ -14440,7 +14416,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
@@ -14452,8 +14428,7 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the container holds the value.
 template <class Container, class T>
@@ -14488,7 +14463,7 @@ void StableSort(std::vector<T>& items, Before before) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 
@@ -14498,7 +14473,7 @@ void StableSort(std::vector<T>& items, Before before) {
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
@@ -14840,7 +14815,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
   return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_IPP_
 
@@ -14850,7 +14825,7 @@ OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
 #ifndef OPKIT_BASE_NAME_MAP_HPP_
 #define OPKIT_BASE_NAME_MAP_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Base class of the rows of every NameMap.
@@ -14966,7 +14941,7 @@ class NameMap {
   detail::NamedRows rows_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
@@ -14976,8 +14951,7 @@ class NameMap {
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
 // these two parts of the path are the same for an installed header and for the copy that a library
@@ -14996,7 +14970,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
@@ -15005,7 +14979,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
 #ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool HasOwnRegistries() {
@@ -15510,7 +15484,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
   return now;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
@@ -15519,8 +15493,7 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
 #ifndef OPKIT_OP_IMPL_OBSERVER_IPP_
 #define OPKIT_OP_IMPL_OBSERVER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct ObserverList::Items {
   std::vector<AnyObserver*> list;
@@ -15574,7 +15547,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -15583,7 +15556,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 #define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -15630,7 +15603,7 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
@@ -15639,7 +15612,7 @@ OPKIT_INLINE void NameIndex::Grow() {
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
 #define OPKIT_OP_IMPL_WORKSPACE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool Blob::HasName(const std::type_info& type) const {
   return type_ && *type_ == type;
@@ -15699,7 +15672,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
   return blob && blob->IsType<Tensor>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
 
@@ -15715,7 +15688,7 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
 #define OPKIT_PROFILE_ENVIRONMENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
@@ -15731,12 +15704,12 @@ bool ProfileByEnvironment();
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_
 #endif
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -16204,7 +16177,7 @@ namespace {
 }
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
@@ -16213,7 +16186,7 @@ namespace {
 #ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 #define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the names between the commas of a text; "DEFAULT" becomes "reference".
@@ -16531,7 +16504,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
   return CreateOperator(def, ws, {.net_position = net_position});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
@@ -16541,8 +16514,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
 #ifndef OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #define OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel for CPUContext that is called directly for one node.
 class DirectCall {
@@ -16590,7 +16562,7 @@ class DirectCall {
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
@@ -16599,7 +16571,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 #ifndef OPKIT_OP_IMPL_INVOKE_IPP_
 #define OPKIT_OP_IMPL_INVOKE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
@@ -16771,7 +16743,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
   return PendingOutputs(state);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
@@ -16782,7 +16754,7 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls issue(), whose contexts on `device` issue their work on `stream`, whatever stream id they
 // are switched to.
@@ -16795,7 +16767,7 @@ OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFuncti
 // Returns null if no header of the type's backend was included.
 OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -16806,8 +16778,7 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #ifndef OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #define OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator, its workspace, and the functions that use them. Function pointers instead of virtual
 // functions: g++ compiles every override that a program might reach by a virtual call.
@@ -16832,7 +16803,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
@@ -16841,8 +16812,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 #ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 #define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The workspace and the operator behind a BoundOperator.
 struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
@@ -16890,7 +16860,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
 
@@ -16899,8 +16869,7 @@ OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const 
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Releases the memory of the workspace's tensors at the end of a call; the next call sets them
 // again.
@@ -17038,7 +17007,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -17049,7 +17018,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A configuration that a kernel proposes for a node, or the reason why the kernel has none.
 struct KernelCandidate {
@@ -17109,7 +17078,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     std::span<const TensorInfo> outputs, const SelectOptions& options = {},
     KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
@@ -17118,8 +17087,7 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
 inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
@@ -17175,7 +17143,7 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
@@ -17184,15 +17152,14 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
   Throw(ErrorCode::kOutOfRange, value, ", which is no value of the inputs' dtype ", dtype);
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
 
@@ -17201,8 +17168,7 @@ OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
@@ -17313,7 +17279,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
@@ -17322,8 +17288,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
 // make equal schemas.
@@ -17457,7 +17422,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   for (auto& rule : rules_) rule(context);
 }
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
@@ -17466,8 +17431,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
 #ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
 static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
@@ -17666,7 +17630,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -17676,8 +17640,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 #ifndef OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #define OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A layout other than the standard one.
 struct RegisteredLayout {
@@ -17711,7 +17674,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
                                                                          kLayoutHeader};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
@@ -17721,8 +17684,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 #ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
 #define OPKIT_OP_ABI_ABI_NODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
 // and to the pointers; the second copies a graph.
@@ -17988,7 +17950,7 @@ class ValuesOfAbi {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
 
@@ -17999,8 +17961,7 @@ class ValuesOfAbi {
 #ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 #define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A tensor with a view of it, whose address does not change.
 struct TensorSlot : RefCounted {
@@ -18217,7 +18178,7 @@ inline void DeferredRun::End() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
 
@@ -18226,7 +18187,7 @@ inline void DeferredRun::End() {
 #ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 #define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
@@ -18741,7 +18702,7 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
   return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
@@ -18751,7 +18712,7 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the elements of `from` into the memory of `to`. The two differ in layout or descriptor;
 // they have the same dtype and shape and no strides, and both are on the host. Called by several
@@ -18838,7 +18799,7 @@ OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layou
 // Errors: as above; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
@@ -18848,9 +18809,7 @@ OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Replaces a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch, for an
 // operator that is more than functions (a library's operator).
@@ -19153,7 +19112,7 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
@@ -19163,8 +19122,7 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Counts an operator in its library's FunctionUse for as long as it lives.
 class CountedOperator {
@@ -19811,7 +19769,7 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
@@ -19823,8 +19781,7 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
@@ -19849,7 +19806,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
@@ -19859,7 +19816,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
 // the first axis; or nothing if no gradient flows.
@@ -19991,7 +19948,7 @@ class GradientMakerBase {
   GradientNames own_names_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
@@ -20002,7 +19959,7 @@ class GradientMakerBase {
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kind of gradient that a registration declares for an operator.
 enum class GradientKind : uint8_t {
@@ -20091,7 +20048,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
                                         int line) noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // Replaces the macros that opkit/not_included.hpp defines.
 #undef OPKIT_REGISTER_GRADIENT_STR
@@ -20128,7 +20085,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type) {
@@ -20378,7 +20335,7 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
   functions->SetOutputReq(output, req);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
@@ -20389,8 +20346,7 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
 #ifndef OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 #define OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Symbols, which are mangled, and flags of an ELF file. A file without section headers, which
 // loading does not need, has no known symbols.
@@ -20606,7 +20562,7 @@ inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
@@ -20615,8 +20571,7 @@ inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::string Demangle(const std::string& symbol) {
   if (!symbol.starts_with("_Z")) return symbol;  // "f" would be read as the type float
@@ -20879,7 +20834,7 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
@@ -20889,7 +20844,7 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 #ifndef OPKIT_GRAPH_GRAPH_HPP_
 #define OPKIT_GRAPH_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GraphInput {
   std::string name;
@@ -21032,7 +20987,7 @@ class Graph {
   std::vector<Declaration> declared_;  // by the number in `names_`
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_HPP_
 
@@ -21042,7 +20997,7 @@ class Graph {
 #ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 #define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
@@ -21082,7 +21037,7 @@ const Graph* GraphOf(const SubgraphBase& subgraph);
 // Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
@@ -21092,7 +21047,7 @@ const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 #ifndef OPKIT_GRAPH_GRAPH_VIEW_HPP_
 #define OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Calls visit(name) for every value that the node rewrites: an input that is also an output of the
@@ -21200,7 +21155,7 @@ enum class UnknownOperators : uint8_t { kRefused, kAllowed };
 // kUninitialized for a constant whose elements were released.
 void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
@@ -21212,7 +21167,7 @@ void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRef
 #ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 #define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Dtype, shape, device and known data of each value of a graph, by its number in the view, which
 // must outlive this object. If a shape depends on data of a run, extents or the rank stay unknown.
@@ -21250,7 +21205,7 @@ class GraphTypes {
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
@@ -21259,7 +21214,7 @@ GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& know
 #ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
 #define OPKIT_GRAPH_SUBGRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Makes a subgraph for OperatorDef::Subgraph. A subgraph sees no values of the graph around it: the
 // node reads every value that the subgraph needs, and passes it as an input of the subgraph. The
@@ -21270,7 +21225,7 @@ namespace opkit::inline OPKIT_ABI {
 //       .Subgraph("else_branch", MakeSubgraph(else_branch))
 detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
 
@@ -21280,8 +21235,7 @@ detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 #ifndef OPKIT_GRAPH_ABI_GRAPH_HPP_
 #define OPKIT_GRAPH_ABI_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The limit for the nodes, and for each list of names, of an opkit_graph.
 inline constexpr uint64_t kMostNodes = 10'000'000;
@@ -21434,7 +21388,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
 
@@ -21446,7 +21400,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 #ifndef OPKIT_GRAPH_EXPLANATION_HPP_
 #define OPKIT_GRAPH_EXPLANATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Explanation {
   // A backend, device and configuration that was considered for a node.
@@ -21504,7 +21458,7 @@ std::string ToString(const Explanation& explanation);
 // …].
 std::string ToJson(const Explanation& explanation);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_EXPLANATION_HPP_
 
@@ -21514,7 +21468,7 @@ std::string ToJson(const Explanation& explanation);
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class Schedule;
 
@@ -21606,7 +21560,7 @@ class ReplayTuner {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
@@ -21616,7 +21570,7 @@ class ReplayTuner {
 #ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
 // of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
@@ -21719,7 +21673,7 @@ struct MemorySummary : ArenaSize {
   double recomputed_share = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
@@ -21729,7 +21683,7 @@ struct MemorySummary : ArenaSize {
 #ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 #define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class Graph;
 struct PartitionReport;
@@ -21768,7 +21722,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
@@ -21777,7 +21731,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 #ifndef OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 #define OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Two nodes are equal if their operators, inputs, attributes (bit by bit), subgraphs, devices,
 // engines and control inputs are equal; two constants, if dtype, shape, device and bytes are equal.
@@ -21785,7 +21739,7 @@ namespace opkit::inline OPKIT_ABI {
 // write or make a value that is rewritten; and nodes that are control inputs of others.
 Graph MergeCommonSubexpressions(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 
@@ -21794,7 +21748,7 @@ Graph MergeCommonSubexpressions(const Graph& graph);
 #ifndef OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 #define OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct FoldOptions {
   // The limit for all outputs of a node together. A node with larger outputs stays. Such a node is
@@ -21808,7 +21762,7 @@ struct FoldOptions {
 // they report the error when the graph runs.
 Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
@@ -21818,7 +21772,7 @@ Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 #ifndef OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 #define OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Keeps the nodes that make outputs of the graph, nodes with an effect (no outputs, stateful
 // operators), nodes that rewrite an input of the graph, and all nodes that these depend on, by
@@ -21826,7 +21780,7 @@ namespace opkit::inline OPKIT_ABI {
 // outputs of the graph stay unchanged.
 Graph RemoveDeadNodes(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
@@ -21837,7 +21791,7 @@ Graph RemoveDeadNodes(const Graph& graph);
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A regular value; copies share the passes. A pass returns a graph that computes the same outputs
 // and leaves the same data in the caller's inputs. Run is const: several threads may run a list
@@ -21894,7 +21848,7 @@ class PassList {
 // that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
 PassList DefaultPasses(FoldOptions options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_HPP_
 
@@ -21904,7 +21858,7 @@ PassList DefaultPasses(FoldOptions options = {});
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
 // estimate it, the order of the backends decides.
@@ -21944,7 +21898,7 @@ std::string ToString(const Selection& selection);
 // Parses the text of ToString. Throws kInvalidArgument, with the line, for any other text.
 Selection ParseSelection(std::string_view text);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SELECTION_HPP_
 
@@ -21953,7 +21907,7 @@ Selection ParseSelection(std::string_view text);
 #ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
 #define OPKIT_GRAPH_PLAN_TYPES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct PartitionReport;  // graph/partition/report.hpp
 
@@ -22022,7 +21976,7 @@ struct NodeChoice {
   std::string passed_over;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_TYPES_HPP_
 
@@ -22032,7 +21986,7 @@ struct NodeChoice {
 #ifndef OPKIT_GRAPH_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 class PlanState;
 }
@@ -22095,7 +22049,7 @@ class Plan {
 //   out.at("Y");
 Plan Compile(const Graph& graph, const PlanOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_HPP_
 
@@ -22105,7 +22059,7 @@ Plan Compile(const Graph& graph, const PlanOptions& options = {});
 #ifndef OPKIT_GRAPH_EXECUTOR_HPP_
 #define OPKIT_GRAPH_EXECUTOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct NamedTensor {
   std::string name;
@@ -22219,7 +22173,7 @@ class Executor : public Observable<Executor> {
   Impl* const impl_;  // owned
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_EXECUTOR_HPP_
 
@@ -22229,8 +22183,7 @@ class Executor : public Observable<Executor> {
 #ifndef OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 #define OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A graph with its plan and executor. Input shapes are those of each run.
 class PlannedHostedGraph final : public HostedGraph {
@@ -22279,7 +22232,7 @@ inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
 
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_HOSTED_GRAPH_HPP_
 
@@ -22288,13 +22241,13 @@ inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
 #ifndef OPKIT_CORE_CHANNELS_LAST_HPP_
 #define OPKIT_CORE_CHANNELS_LAST_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the layout's id; the first call registers the layout. Element [n, c, ...] of a tensor of
 // rank 2 and above lies at [n, ..., c]; lower ranks are stored as in the standard layout.
 OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_CHANNELS_LAST_HPP_
 
@@ -22306,8 +22259,7 @@ OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 #ifndef OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The constants of a plan in other layouts and on other devices, which its specializations share.
 // Thread-safe.
@@ -22377,7 +22329,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
                            "opkit/graph/plan/converters.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
@@ -22393,7 +22345,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
 #ifndef OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 #define OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns a node that copies a value to the memory of a device.
 OperatorDef CopyToDevice(const std::string& from, const std::string& to, Device device);
@@ -22406,7 +22358,7 @@ OPKIT_IMAGE_LOCAL const Kernel& ConvertLayoutKernel();
 OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTERS_HPP_
 
@@ -22417,8 +22369,7 @@ OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 #ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class FusedGraph {
  public:
@@ -22470,7 +22421,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
@@ -22489,8 +22440,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
 #ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
 #define OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
 // descriptor, which only its own image knows.
@@ -22516,7 +22466,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
 
@@ -22527,8 +22477,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #ifndef OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 #define OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True while this thread loads, unloads or finalizes a library.
 OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
@@ -22614,7 +22563,7 @@ class KernelCalls : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 
@@ -22624,8 +22573,7 @@ class KernelCalls : public RefCounted {
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls a function of a library. Throws an Error that begins with `what` if the function reports a
 // failure.
@@ -23151,7 +23099,7 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
@@ -23161,8 +23109,7 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the name of a part. Throws kInvalidArgument if it is missing or cannot be a name.
 inline std::string PartName(const LoadedLibrary& loaded, const char* name, const char* what) {
@@ -23194,7 +23141,7 @@ void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
@@ -23204,8 +23151,7 @@ void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, c
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls a converter of a library with views of two tensors.
 template <class Convert>
@@ -23462,7 +23408,7 @@ class LibraryLayouts {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
@@ -23472,7 +23418,7 @@ class LibraryLayouts {
 #ifndef OPKIT_GRAPH_DOT_HPP_
 #define OPKIT_GRAPH_DOT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct DotOptions {
   // Draws a box for each constant. If false, a constant is a line in the boxes of the nodes that
@@ -23505,7 +23451,7 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
                     const std::vector<DotGroup>* groups = nullptr);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DOT_HPP_
 
@@ -23515,7 +23461,7 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
 #ifndef OPKIT_GRAPH_PARTITION_REPORT_HPP_
 #define OPKIT_GRAPH_PARTITION_REPORT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The result of all partitioners of one Partition call.
 struct PartitionReport {
@@ -23557,7 +23503,7 @@ struct PartitionReport {
   std::string ToDot(const DotOptions& options = {}) const;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_REPORT_HPP_
 
@@ -23567,7 +23513,7 @@ struct PartitionReport {
 #ifndef OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs the partitioners one after the other. A later partitioner may not take the nodes that an
 // earlier one made, unless it has the option see_taken. The graph may contain unregistered
@@ -23603,7 +23549,7 @@ class Partitioner;
 bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                          int line) noexcept;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
@@ -23614,8 +23560,7 @@ bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, co
 #ifndef OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 #define OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A thread-safe table. Part is RefCounted and has `const std::string& name() const`.
 template <class Part>
@@ -23685,7 +23630,7 @@ class NamedParts {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
@@ -23695,7 +23640,7 @@ class NamedParts {
 #ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
 #define OPKIT_GRAPH_PARTITION_CUT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kind of a node, which a partitioner chooses. Numbers from 0 on are the partitioner's own
 // kinds of subgraph.
@@ -23739,7 +23684,7 @@ CutResult CutSubgraphs(const CutProblem& problem);
 // for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
 std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_CUT_HPP_
 
@@ -23750,7 +23695,7 @@ std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>&
 #ifndef OPKIT_GRAPH_PARTITION_VIEW_HPP_
 #define OPKIT_GRAPH_PARTITION_VIEW_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class PartitionView;
 class PartitionNode;
@@ -23903,7 +23848,7 @@ class PartitionView {
   mutable std::vector<int> named_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_VIEW_HPP_
 
@@ -23915,7 +23860,7 @@ class PartitionView {
 #ifndef OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The nodes that a partitioner takes or refuses. Taking a node again changes its kind and set.
 class PartitionAnswer {
@@ -24045,7 +23990,7 @@ class PartitionerRegistry {
   detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_PARTITIONER_HPP_
 
@@ -24056,7 +24001,7 @@ class PartitionerRegistry {
 #ifndef OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 #define OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The JSON text, and for each of its nodes the index of the graph's node. Inputs and constants are
 // nodes of the text too, with the op "null" and index -1.
@@ -24079,7 +24024,7 @@ struct SymbolJson {
 SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
                            const std::vector<bool>& is_arg = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
@@ -24088,7 +24033,7 @@ SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
 #ifndef OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 #define OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Options of a pass, by name.
 using PassArguments = std::vector<std::pair<std::string, std::string>>;
@@ -24174,7 +24119,7 @@ class PassBuilder {
   detail::IntrusivePtr<detail::PassOfFunction> pass_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Registers a pass: REGISTER_PASS(my_pass).setBody(f); at namespace scope, in a program or in a
 // library that includes opkit/partition.hpp.
@@ -24192,8 +24137,7 @@ class PassBuilder {
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Options as two arrays of C strings, which point into the options given.
 class AbiOptions {
@@ -24650,7 +24594,7 @@ class LibraryPartitioners {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
@@ -24659,7 +24603,7 @@ class LibraryPartitioners {
 #ifndef OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 #define OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE LoadedLibrary::~LoadedLibrary() = default;
@@ -25225,7 +25169,7 @@ OPKIT_INLINE std::vector<std::string> Library::passes() const {
 }
 OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(loaded()); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 
@@ -25234,8 +25178,7 @@ OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unl
 #ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #define OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before) {
   std::vector<int> order(count), merged(count);
@@ -25257,7 +25200,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
@@ -25266,8 +25209,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 #ifndef OPKIT_BASE_IMPL_NAME_MAP_IPP_
 #define OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE size_t LowerRow(const NamedRows& rows, std::string_view name) {
   size_t low = 0, high = rows.size();
@@ -25300,7 +25242,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
@@ -25309,8 +25251,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 #ifndef OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
                                     const OperatorDef& def) try
@@ -25455,7 +25396,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
@@ -25464,7 +25405,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 #ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 #define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
@@ -25486,7 +25427,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
              : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
@@ -25495,7 +25436,7 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 #define OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The reason for skipping a kernel with other layouts than the standard one.
@@ -25632,7 +25573,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
@@ -25641,7 +25582,7 @@ OPKIT_INLINE void UseSelection() noexcept {
 #ifndef OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 #define OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The layouts and converters of this image. Thread-safe.
@@ -25963,7 +25904,7 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
   detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
@@ -25972,8 +25913,7 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 #define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
@@ -26240,7 +26180,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
@@ -26249,7 +26189,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
   GradientValue out;
@@ -26375,7 +26315,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
   return name;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
@@ -26385,8 +26325,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if a gradient is registered for an operator, including the kinds that declare that there is
 // none. RegisterGradient fills it.
@@ -26396,7 +26335,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
@@ -26405,7 +26344,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient",
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GradientRegistry::State {
   detail::Mutex mutex;
@@ -26566,7 +26505,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
@@ -26576,7 +26515,7 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
@@ -26740,7 +26679,7 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
         "; give one of them another name");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
 
@@ -26749,7 +26688,7 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
 #ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
@@ -26814,7 +26753,7 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
   return found ? GraphOf(*found) : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
@@ -26824,7 +26763,7 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
@@ -27064,7 +27003,7 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
   const GraphView view(graph);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
@@ -27074,8 +27013,7 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the node writes to one of its inputs.
 inline bool RewritesInputs(const OperatorDef& def) {
@@ -27147,7 +27085,7 @@ inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constan
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
@@ -27158,8 +27096,7 @@ inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constan
 #ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 #define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if an additional run of the node on this thread has no observable effect.
 inline bool MayEvaluate(const OperatorDef& def) {
@@ -27186,7 +27123,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
@@ -27196,7 +27133,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
 #ifndef OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void GraphTypes::SetData(int value, const Tensor& data) {
   auto* owned = new detail::Shared<Tensor>(data);
@@ -27449,7 +27386,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
   return std::move(inference).Run();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
@@ -27459,8 +27396,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
 #ifndef OPKIT_GRAPH_BODY_INFERENCE_HPP_
 #define OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Types of a body's inputs and outputs, by position. The vectors of tensors have the data that is
 // known before a run, else a Tensor without dtype.
@@ -27488,7 +27424,7 @@ void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
 void UseInferenceOfCarriedGraphs();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
@@ -27498,7 +27434,7 @@ void UseInferenceOfCarriedGraphs();
 #ifndef OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 #define OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The CarriedGraph of MakeSubgraph.
@@ -27545,7 +27481,7 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_
 
@@ -27554,8 +27490,7 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
 #ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
 #define OPKIT_PROFILE_JSON_TEXT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
 // which `text` begins, or 0 if it begins with none.
@@ -27638,7 +27573,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
 
@@ -27647,8 +27582,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 #ifndef OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 #define OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::string Microseconds(double ns) {
   char text[32];
@@ -27676,7 +27610,7 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
@@ -27685,7 +27619,7 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 #ifndef OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 #define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the device, the layouts and the estimated times of a candidate.
@@ -27829,7 +27763,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   return out;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
@@ -27840,7 +27774,7 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
 #ifndef OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // `to` starts after `from` has completed or, when `early`, as soon as the body of `from` has
 // returned: its work has been issued to the device that `to` issues to.
@@ -27953,7 +27887,7 @@ class Schedule {
   int width_nodes_[kWidthClasses] = {};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
@@ -27962,7 +27896,7 @@ class Schedule {
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The costs of the modes, in ns, on a machine of today.
@@ -28150,7 +28084,7 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
                 " for levels, ", us(counters), " for counters");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
@@ -28160,7 +28094,7 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
 #ifndef OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor finds equal nodes and constants, Result builds the graph.
@@ -28296,7 +28230,7 @@ OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
   return detail::SubexpressionMerger(graph).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 
@@ -28306,7 +28240,7 @@ OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
 #ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor evaluates nodes, Result builds the graph.
@@ -28407,7 +28341,7 @@ OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options)
   return detail::ConstantFolder(graph, options).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 
@@ -28417,7 +28351,7 @@ OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options)
 #ifndef OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The set of nodes that RemoveDeadNodes keeps.
@@ -28481,7 +28415,7 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
   return detail::WithContents(graph, std::move(constants), std::move(nodes));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
@@ -28491,7 +28425,7 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
 #ifndef OPKIT_GRAPH_FWD_HPP_
 #define OPKIT_GRAPH_FWD_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GraphInput;
 struct GraphConstant;
@@ -28509,7 +28443,7 @@ class Executor;
 class SimpleNet;
 struct NetBenchmark;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_FWD_HPP_
 
@@ -28519,8 +28453,7 @@ struct NetBenchmark;
 #ifndef OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that hard_swish.hpp and batch_normalization.hpp fill.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
@@ -28529,7 +28462,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normal
     "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
@@ -28538,7 +28471,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normal
 #ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
 #define OPKIT_GRAPH_IMPL_PASSES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
   passes_.erase(Find(name));
@@ -28606,7 +28539,7 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_
 
@@ -28615,7 +28548,7 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
 #ifndef OPKIT_GRAPH_IMPL_SELECTION_IPP_
 #define OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Appends a field with its escapes, and the character `end`.
@@ -28684,7 +28617,7 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
   return selection;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
@@ -28694,7 +28627,7 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
 #ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 #define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the most bytes that are live at once if nodes run in this order. A value is live from the
 // node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
@@ -28706,7 +28639,7 @@ int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
 // the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
 std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
 
@@ -28716,7 +28649,7 @@ std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(in
 #ifndef OPKIT_GRAPH_NODE_BODIES_HPP_
 #define OPKIT_GRAPH_NODE_BODIES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A graph that a node carries. The graph's outputs are the node's outputs, by position. `inputs`
 // has the number of the node's input for each input of the graph.
@@ -28749,7 +28682,7 @@ class RunsBodies {
   ~RunsBodies() = default;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_NODE_BODIES_HPP_
 
@@ -28759,8 +28692,7 @@ class RunsBodies {
 #ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BoundNodes {
  public:
@@ -28825,7 +28757,7 @@ class BoundNodes {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
@@ -28837,8 +28769,7 @@ class BoundNodes {
 #ifndef OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 #define OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The candidates of a node in the order of preference. Those that cannot be chosen are listed too,
 // with the reason.
@@ -28970,7 +28901,7 @@ std::vector<std::string> SelectionNames(const Graph& graph);
 std::string SelectionPrefix(const std::string& node, std::string_view body);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
@@ -28980,7 +28911,7 @@ std::string SelectionPrefix(const std::string& node, std::string_view body);
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The steps of a run, 0 to nodes - 1 in the order they are stored, and the order that the executor
 // keeps.
@@ -29019,7 +28950,7 @@ struct InPlaceOption {
   int output = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
@@ -29030,7 +28961,7 @@ struct InPlaceOption {
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
 // its buffer plus its offset in the buffer.
@@ -29067,7 +28998,7 @@ MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& 
                               const std::vector<InPlaceOption>& in_place = {},
                               const LifetimeOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
@@ -29077,8 +29008,7 @@ MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& 
 #ifndef OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 #define OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The memory of one device, as the planner and the verifier see it. Steps and values have the
 // numbers of PlannedMemory; those of bodies are included.
@@ -29197,7 +29127,7 @@ class PlannedMemory {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
@@ -29208,8 +29138,7 @@ class PlannedMemory {
 #ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the edges that leave a step, as the schedule encodes them.
 inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
@@ -29600,7 +29529,7 @@ class Specialization final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
@@ -29610,8 +29539,7 @@ class Specialization final : public RefCounted {
 #ifndef OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 #define OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 Explanation ExplainSelection(const Specialization& specialization);
 
@@ -29620,7 +29548,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
     "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
@@ -29630,8 +29558,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
 #ifndef OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 #define OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if all dtypes and shapes are equal. Both lists have an entry for each input of the graph.
 OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
@@ -29675,7 +29602,7 @@ class ShapeCache {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
@@ -29685,8 +29612,7 @@ class ShapeCache {
 #ifndef OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 #define OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A graph with its view.
 struct ViewedGraph {
@@ -29895,7 +29821,7 @@ class PlanState final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
@@ -29906,7 +29832,7 @@ class PlanState final : public RefCounted {
 #ifndef OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 #define OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Steps that run one after the other, and the values between them. A value that no step makes is
 // there when the run starts, and takes no bytes.
@@ -29953,7 +29879,7 @@ struct RecomputedRun {
 // negative bytes or costs.
 RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_RECOMPUTE_HPP_
 
@@ -29964,8 +29890,7 @@ RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 #ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class PlanState;
 
@@ -30005,7 +29930,7 @@ class RecomputedGraph {
 void FitByRecomputation(PlanState& state);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 
@@ -30014,7 +29939,7 @@ void FitByRecomputation(PlanState& state);
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Indents NodeChoice::passed_over for Describe.
@@ -30273,7 +30198,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   return Plan(std::move(state));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_PLAN_IPP_
 
@@ -30284,8 +30209,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Intrusive stack of ready nodes; reuses their dependency counters as links.
 struct ReadyChain {
@@ -30411,7 +30335,7 @@ class ReplayCore : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
@@ -30422,7 +30346,7 @@ class ReplayCore : public RefCounted {
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class NodeState {
   kDone,
@@ -30655,7 +30579,7 @@ class Replay {
   const detail::IntrusivePtr<Core> core_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
@@ -30665,8 +30589,7 @@ class Replay {
 #ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 #define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // List i is items[starts[i]] up to items[starts[i + 1]].
 struct FlatLists {
@@ -30691,7 +30614,7 @@ struct FlatLists {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
@@ -30702,8 +30625,7 @@ struct FlatLists {
 #ifndef OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 #define OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class SharedArenas {
  public:
@@ -30740,7 +30662,7 @@ class SharedArenas {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
@@ -30750,8 +30672,7 @@ class SharedArenas {
 #ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
@@ -31377,7 +31298,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
@@ -31387,8 +31308,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 #ifndef OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 #define OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class TensorBindings {
  public:
@@ -31557,7 +31477,7 @@ class TensorBindings {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 
@@ -31568,7 +31488,7 @@ class TensorBindings {
 #ifndef OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 #define OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void NamedTensors::Add(const std::string& name, const Tensor& tensor) {
   items_.push_back({name, tensor});
@@ -32036,7 +31956,7 @@ OPKIT_INLINE const Tensor& Executor::output(std::string_view name) const {
 OPKIT_INLINE OperatorBase& Executor::op(int node) { return impl_->op(node); }
 OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMode(); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
 
@@ -32045,7 +31965,7 @@ OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMo
 #ifndef OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
 #define OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Transposes elements of one size, in tiles that fit the first-level cache.
@@ -32108,7 +32028,7 @@ OPKIT_INLINE LayoutId ChannelsLast() {
   return id;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_
 
@@ -32117,8 +32037,7 @@ OPKIT_INLINE LayoutId ChannelsLast() {
 #ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout& layout,
                                             Device device) {
@@ -32327,7 +32246,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExplainConverted =
     g_explain_converted.Fill(&ExplainSelection);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 
@@ -32336,7 +32255,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExplainConverted =
 #ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 class ConvertLayoutOp final : public Operator<CPUContext> {
@@ -32431,7 +32350,7 @@ OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string
       .Arg("device_index", int64_t{device.index});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_
 
@@ -32441,8 +32360,7 @@ OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string
 #ifndef OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Finds the chains and writes the fused graph.
 struct FusedGraph::Builder {
@@ -32584,7 +32502,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
     g_make_fused_graph.Fill(&FusedGraph::Make);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 
@@ -32593,8 +32511,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
 #ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
                                                      size_t count,
@@ -32676,7 +32593,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
 
@@ -32685,7 +32602,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 #ifndef OPKIT_GRAPH_IMPL_DOT_IPP_
 #define OPKIT_GRAPH_IMPL_DOT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes the text of one picture.
@@ -32862,7 +32779,7 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
   return detail::DrawDot(graph, &types, options, nullptr);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_DOT_IPP_
 
@@ -32871,7 +32788,7 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string CountText(size_t count, const char* one) {
@@ -33016,7 +32933,7 @@ OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const
   return detail::DrawDot(graph, &types, options, nullptr, &groups);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
@@ -33026,8 +32943,7 @@ OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const
 #ifndef OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 #define OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the shortest time of several runs of a plan of the graph, in ns: a disturbance can only
 // make a run longer. Inputs are zeros, which every operator accepts as indices and lengths.
@@ -33084,7 +33000,7 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 
@@ -33094,7 +33010,7 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
 #ifndef OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 #define OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A graph made of nodes of a parent graph. Values keep their names: input i of the body is the
 // parent's value inputs[i], and output i is the parent's value outputs[i].
@@ -33113,7 +33029,7 @@ struct NodeReplacement {
   OperatorDef def;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_
 
@@ -33123,8 +33039,7 @@ struct NodeReplacement {
 #ifndef OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 #define OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
   if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
@@ -33370,7 +33285,7 @@ class NodeReplacer {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 
@@ -33380,8 +33295,7 @@ class NodeReplacer {
 #ifndef OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 #define OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The options of request.hpp, parsed.
 struct PartitionLimits {
@@ -33399,7 +33313,7 @@ struct PartitionLimits {
 PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 
@@ -33408,7 +33322,7 @@ PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The graph between two partitioners.
@@ -33786,7 +33700,7 @@ OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> pa
   return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 
@@ -33795,7 +33709,7 @@ OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> pa
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A graph whose nodes are groups of nodes of the problem; it never has a cycle. The groups form a
@@ -34193,7 +34107,7 @@ OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
   return {};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_
 
@@ -34202,7 +34116,7 @@ OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const std::string& PartitionValue::name() const {
   return view_->structure().name(index_);
@@ -34311,7 +34225,7 @@ OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const 
   return {this, found};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 
@@ -34320,7 +34234,7 @@ OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const 
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline size_t AnsweredNode(const PartitionView& view, int node) {
@@ -34435,7 +34349,7 @@ OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
   return found;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_
 
@@ -34444,7 +34358,7 @@ OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes one text.
@@ -34574,7 +34488,7 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
   return detail::SymbolJsonWriter(view, types, is_arg).Write();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
@@ -34583,7 +34497,7 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 #ifndef OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline NamedParts<NamedPass>& NamedPasses() {
@@ -34623,7 +34537,7 @@ OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArgume
   return passes.Run(graph, {}, UnknownOperators::kAllowed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_
 
@@ -34633,8 +34547,7 @@ OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArgume
 #ifndef OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 #define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The cache of results; set while an outermost body is inferred. Inference passes several times
 // over a graph and over the bodies of its nodes: without the cache, each level of nesting would
@@ -34759,7 +34672,7 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
@@ -34769,7 +34682,7 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Fills a Schedule from a list of edges.
@@ -35092,7 +35005,7 @@ OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t ed
   detail::ScheduleBuilder(*this, options).Build(edges, edge_count);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
@@ -35102,7 +35015,7 @@ OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t ed
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Counts the bytes that are live while nodes run one after the other.
@@ -35193,7 +35106,7 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
   return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
@@ -35202,8 +35115,7 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
 #ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
   for (const std::string& output : def.outputs())
@@ -35567,7 +35479,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
@@ -35577,8 +35489,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
 #ifndef OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 #define OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BitMatrix {
  public:
@@ -35606,7 +35517,7 @@ class BitMatrix {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 
@@ -35615,7 +35526,7 @@ class BitMatrix {
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
@@ -36008,7 +35919,7 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
   return detail::BuildLifetimes(run, values, in_place, exact);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
@@ -36019,7 +35930,7 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
 #ifndef OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 #define OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns offsets for buffers that conflict if their spans of time overlap.
 //
@@ -36037,7 +35948,7 @@ MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemoryPlanOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 
@@ -36048,7 +35959,7 @@ MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryCo
 #ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 #define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Throws kFailedPrecondition if a legal run could overwrite bytes that are still needed, or if a
 // value is outside the arena or misaligned. `addresses` has the first byte of each value in the
@@ -36066,7 +35977,7 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryCo
                       const MemoryPlan& plan);
 void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
@@ -36076,8 +35987,7 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const Memory
 #ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE PlannedMemory& PlannedMemory::Of(const PlannedBody& body) {
   return body.plan->memory_;
@@ -36564,7 +36474,7 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
@@ -36573,8 +36483,7 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
 #ifndef OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the layouts as text, "NHWC, standard -> NHWC"; empty if all are standard.
 OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
@@ -36670,7 +36579,7 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
@@ -36680,7 +36589,7 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Throws kInvalidArgument for an invalid problem. Returns, by value, the step that makes it; -1:
@@ -37273,7 +37182,7 @@ OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t by
   return detail::Recomputer(problem, bytes).Run();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_
 
@@ -37283,8 +37192,7 @@ OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t by
 #ifndef OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::RecomputedGraph(const Specialization& found, Device memory)
     : found_(found), view_(found.plan_view()) {
@@ -37543,7 +37451,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
@@ -37553,8 +37461,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A level of the schedule that threads run together, in pieces that they claim by number.
 class SharedLevel {
@@ -38118,7 +38025,7 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
@@ -38127,8 +38034,7 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::vector<std::string> SplitNames(const std::string& text) {
   std::vector<std::string> names;
@@ -38206,7 +38112,7 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 
@@ -38218,8 +38124,7 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
 #ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
@@ -38504,7 +38409,7 @@ inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProb
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
@@ -38514,8 +38419,7 @@ inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProb
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A buffer that was placed.
 struct PlacedSpan {
@@ -38715,7 +38619,7 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 
@@ -38725,8 +38629,7 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the buffers by descending key; equal keys by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
@@ -38799,7 +38702,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
@@ -38810,8 +38713,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Finds the largest total size of buffers of which none comes before another. A buffer passes units
 // to buffers that come later and do not conflict with it, each unit to at most one of them. When as
@@ -38916,7 +38818,7 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
@@ -38926,8 +38828,7 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Searches for a lower placing by moves in the order. A move takes a buffer that reaches the
 // height, or one placed before it that conflicts with it, and places it earlier. Of the
@@ -38989,7 +38890,7 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
@@ -39007,8 +38908,7 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
@@ -39281,7 +39181,7 @@ class SkylineSearch {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
@@ -39290,8 +39190,7 @@ class SkylineSearch {
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Draws the order in which a restart prefers buffers: long, large or crowded ones first, in random
 // proportions.
@@ -39357,7 +39256,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 
@@ -39367,8 +39266,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct PlannerSearch {
   const char* name;  // for MemoryPlanOptions::search
@@ -39402,7 +39300,7 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 
@@ -39411,7 +39309,7 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The most pairs of buffers for which conflicts are listed, so that placing can fill gaps.
@@ -39480,7 +39378,7 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
   return plan;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
 
@@ -39490,7 +39388,7 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // "value 3 'x' (bytes 64 to 128)"
@@ -39730,7 +39628,7 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
   VerifyMemoryPlan(intervals, {}, plan);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
@@ -39740,8 +39638,7 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
@@ -39869,7 +39766,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -39881,8 +39778,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -39964,7 +39860,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -39976,8 +39872,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 #ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The span sink of a library. Passes on to the host the spans that the library's operators open
 // during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
@@ -40053,7 +39948,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -40064,7 +39959,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
@@ -40691,7 +40586,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
   OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
@@ -40702,8 +40597,7 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls the library's gradient maker, which gives new values names of its own. The host's new_name
 // then replaces each of them.
@@ -40773,7 +40667,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif

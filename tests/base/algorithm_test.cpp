@@ -9,8 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace opkit {
-namespace {
+namespace opkit { namespace {
 
 TEST_CASE("Contains finds a value, by the == of its elements") {
   const std::vector<std::string> names{"a", "b"};

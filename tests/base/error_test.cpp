@@ -5,8 +5,7 @@
 #include <string>
 #include <type_traits>
 
-namespace error_test {
-namespace {
+namespace error_test { namespace {
 
 using opkit::Error;
 using opkit::ErrorCode;

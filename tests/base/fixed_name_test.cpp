@@ -4,8 +4,7 @@
 
 #include <type_traits>
 
-namespace fixed_name_test {
-namespace {
+namespace fixed_name_test { namespace {
 
 using opkit::FixedName;
 

@@ -6,8 +6,7 @@
 #include <string>
 #include <type_traits>
 
-namespace function_ref_test {
-namespace {
+namespace function_ref_test { namespace {
 
 using opkit::FunctionRef;
 

@@ -6,8 +6,7 @@
 
 #include "opkit/base/error.hpp"
 
-namespace opkit {
-namespace {
+namespace opkit { namespace {
 
 constinit detail::Hook<std::string(int, std::string)> g_hook{"repeating a text",
                                                              "opkit/repeat.hpp"};

@@ -6,8 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace interned_names_test {
-namespace {
+namespace interned_names_test { namespace {
 
 using namespace opkit;
 

@@ -4,8 +4,7 @@
 
 #include "support/lists.hpp"
 
-namespace name_index_test {
-namespace {
+namespace name_index_test { namespace {
 
 using opkit::NameIndex;
 

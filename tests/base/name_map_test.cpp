@@ -9,8 +9,7 @@
 
 #include "opkit/base/strings.hpp"
 
-namespace opkit {
-namespace {
+namespace opkit { namespace {
 
 TEST_CASE("a name has no value until it is asked for by operator[], and none after Erase") {
   NameMap<int> map;

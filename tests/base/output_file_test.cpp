@@ -14,8 +14,7 @@
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
 
-namespace output_file_test {
-namespace {
+namespace output_file_test { namespace {
 
 using namespace opkit;
 using opkit::detail::OutputFile;

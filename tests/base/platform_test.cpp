@@ -6,8 +6,7 @@
 #include <string>
 #include <thread>
 
-namespace platform_test {
-namespace {
+namespace platform_test { namespace {
 
 using namespace opkit::detail;
 

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace ref_counted_test {
-namespace {
+namespace ref_counted_test { namespace {
 
 using opkit::detail::IntrusivePtr;
 using opkit::detail::MakeIntrusive;

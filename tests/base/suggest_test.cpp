@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace suggest_test {
-namespace {
+namespace suggest_test { namespace {
 
 using opkit::EditDistance;
 using opkit::NearestName;

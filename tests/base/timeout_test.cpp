@@ -5,8 +5,7 @@
 #include <chrono>
 #include <limits>
 
-namespace timeout_test {
-namespace {
+namespace timeout_test { namespace {
 
 using opkit::Timeout;
 using namespace std::chrono_literals;

@@ -7,8 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace unique_function_test {
-namespace {
+namespace unique_function_test { namespace {
 
 using opkit::UniqueFunction;
 

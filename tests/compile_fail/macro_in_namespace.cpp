@@ -3,7 +3,8 @@
 #include "macros.hpp"
 
 namespace mine::opkit {  // names of the toolkit that are the author's here
-namespace detail {}
+namespace detail {
+}
 struct GoodOp : ::GoodOp {
   using ::GoodOp::GoodOp;
 };

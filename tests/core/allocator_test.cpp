@@ -10,8 +10,7 @@
 #include "support/error_of.hpp"
 #include "support/test_allocator.hpp"
 
-namespace allocator_test {
-namespace {
+namespace allocator_test { namespace {
 
 using opkit::Allocator;
 using opkit::DeviceType;

@@ -9,8 +9,7 @@
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 
-namespace attribute_test {
-namespace {
+namespace attribute_test { namespace {
 
 using opkit::Arguments;
 using opkit::Attribute;

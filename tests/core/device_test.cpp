@@ -7,8 +7,7 @@
 
 #include "support/error_of.hpp"
 
-namespace device_test {
-namespace {
+namespace device_test { namespace {
 
 using opkit::Device;
 using opkit::DeviceType;

@@ -13,8 +13,7 @@
 #include "support/lists.hpp"
 #include "support/test_allocator.hpp"
 
-namespace dlpack_test {
-namespace {
+namespace dlpack_test { namespace {
 
 using opkit::Device;
 using opkit::DeviceType;

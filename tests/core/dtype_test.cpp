@@ -13,8 +13,7 @@
 
 #include "support/error_of.hpp"
 
-namespace dtype_test {
-namespace {
+namespace dtype_test { namespace {
 
 using opkit::bfloat16;
 using opkit::DispatchDType;

@@ -4,8 +4,7 @@
 
 #include <string>
 
-namespace layout_test {
-namespace {
+namespace layout_test { namespace {
 
 using opkit::Layout;
 using opkit::LayoutDescriptor;

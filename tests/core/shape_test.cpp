@@ -9,8 +9,7 @@
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 
-namespace shape_test {
-namespace {
+namespace shape_test { namespace {
 
 using opkit::Dims;
 using opkit::ErrorCode;

@@ -7,8 +7,7 @@
 #include "support/error_of.hpp"
 #include "support/test_allocator.hpp"
 
-namespace storage_test {
-namespace {
+namespace storage_test { namespace {
 
 using opkit::AdoptStorage;
 using opkit::AllocateStorage;

@@ -6,8 +6,7 @@
 
 #include "support/error_of.hpp"
 
-namespace symbolic_shape_test {
-namespace {
+namespace symbolic_shape_test { namespace {
 
 using opkit::Dim;
 using opkit::ErrorCode;

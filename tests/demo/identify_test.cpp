@@ -9,8 +9,7 @@
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
 
-namespace demo {
-namespace {
+namespace demo { namespace {
 
 const std::string kPackage = "magika-1.0.3/magika";
 

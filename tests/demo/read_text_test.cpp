@@ -10,8 +10,7 @@
 #include "sentences.hpp"
 #include "support/error_of.hpp"
 
-namespace demo {
-namespace {
+namespace demo { namespace {
 
 using namespace opkit;
 

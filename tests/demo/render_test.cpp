@@ -10,8 +10,7 @@
 
 #include "support/error_of.hpp"
 
-namespace demo {
-namespace {
+namespace demo { namespace {
 
 // The mean over the channels of all pixels.
 double Mean(const Picture& picture) {

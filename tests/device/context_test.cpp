@@ -9,8 +9,7 @@
 #include "support/error_of.hpp"
 #include "support/watchdog.hpp"
 
-namespace context_test {
-namespace {
+namespace context_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CPUStreamContext;

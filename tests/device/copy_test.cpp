@@ -12,8 +12,7 @@
 #include "support/lists.hpp"
 #include "support/test_allocator.hpp"
 
-namespace copy_test {
-namespace {
+namespace copy_test { namespace {
 
 using opkit::Copy;
 using opkit::CopyAsync;

@@ -16,8 +16,7 @@
 #include "support/gate.hpp"
 #include "support/test_allocator.hpp"
 
-namespace cpu_stream_test {
-namespace {
+namespace cpu_stream_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CPUStream;

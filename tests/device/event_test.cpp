@@ -15,8 +15,7 @@
 #include "support/error_of.hpp"
 #include "support/watchdog.hpp"
 
-namespace event_test {
-namespace {
+namespace event_test { namespace {
 
 using opkit::Error;
 using opkit::ErrorCode;

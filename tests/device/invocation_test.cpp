@@ -8,8 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace invocation_test {
-namespace {
+namespace invocation_test { namespace {
 
 using opkit::CurrentInvocation;
 using opkit::Invocation;

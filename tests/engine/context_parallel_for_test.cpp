@@ -9,8 +9,7 @@
 #include "opkit/device/cpu_stream.hpp"
 #include "support/error_of.hpp"
 
-namespace context_parallel_for_test {
-namespace {
+namespace context_parallel_for_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CPUStreamContext;

@@ -7,8 +7,7 @@
 #include "support/allocations.hpp"
 #include "support/watchdog.hpp"
 
-namespace engine_allocations_test {
-namespace {
+namespace engine_allocations_test { namespace {
 
 using opkit::Completion;
 using opkit::Engine;

@@ -10,8 +10,7 @@
 #include "engine_kinds.hpp"
 #include "support/error_of.hpp"
 
-namespace engine_async_test {
-namespace {
+namespace engine_async_test { namespace {
 
 using opkit::Completion;
 using opkit::Engine;

@@ -9,8 +9,7 @@
 #include "engine_kinds.hpp"
 #include "support/error_of.hpp"
 
-namespace engine_error_test {
-namespace {
+namespace engine_error_test { namespace {
 
 using opkit::Engine;
 using opkit::Var;

@@ -18,8 +18,7 @@
 #include "opkit/engine/parallel_for.hpp"
 #include "support/error_of.hpp"
 
-namespace engine_test {
-namespace {
+namespace engine_test { namespace {
 
 using opkit::Engine;
 using opkit::Error;

@@ -8,8 +8,7 @@
 #include "engine_kinds.hpp"
 #include "support/error_of.hpp"
 
-namespace naive_engine_test {
-namespace {
+namespace naive_engine_test { namespace {
 
 using opkit::Engine;
 using opkit::Error;

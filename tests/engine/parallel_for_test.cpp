@@ -15,8 +15,7 @@
 
 #include "support/watchdog.hpp"
 
-namespace parallel_for_test {
-namespace {
+namespace parallel_for_test { namespace {
 
 using opkit::kAutoGrain;
 using opkit::ParallelFor;

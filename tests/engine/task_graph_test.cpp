@@ -16,8 +16,7 @@
 #include "support/error_of.hpp"
 #include "support/watchdog.hpp"
 
-namespace task_graph_test {
-namespace {
+namespace task_graph_test { namespace {
 
 using opkit::ErrorCode;
 using opkit::FrozenTaskGraph;

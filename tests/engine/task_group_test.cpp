@@ -11,8 +11,7 @@
 #include "opkit/engine/parallel_for.hpp"
 #include "support/watchdog.hpp"
 
-namespace task_group_test {
-namespace {
+namespace task_group_test { namespace {
 
 using opkit::PoolScope;
 using opkit::TaskGroup;

@@ -22,9 +22,9 @@ def tree(**headers):
     return {f"include/{path}": header(path, **how) for path, how in headers.items()}
 
 
-OPEN = "namespace opkit::inline OPKIT_ABI {\n"
+OPEN = "namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {\n"
 CLEAN = tree(**{
-    "opkit/version.hpp": dict(body="#define OPKIT_ABI v0_1"),
+    "opkit/version.hpp": dict(body="#define OPKIT_INLINE_NAMESPACE v0_1"),
     "opkit/base/error.hpp": dict(includes=['"opkit/version.hpp"', "<string>"],
                                  body=OPEN + "}  // namespace opkit\n// using namespace in prose"),
     "opkit/core/shape.hpp": dict(includes=['"opkit/base/error.hpp"'],
@@ -40,7 +40,7 @@ CLEAN = tree(**{
     "opkit/graph.hpp": dict(includes=['"opkit/graph/graph.hpp"', '"opkit/opkit.hpp"']),
     "opkit/all.hpp": dict(includes=['"opkit/graph.hpp"']),
 }) | {"src/plugin.cpp": '#include "opkit/plugin/load/impl/shared_object.ipp"\n',
-     "tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "See build/home/x, /usr/bin/env.\n"}
+     "tests/hygiene/macros.txt": "OPKIT_INLINE_NAMESPACE\n", "README.md": "See build/home/x, /usr/bin/env.\n"}
 
 
 def changed(path, **how):
@@ -122,7 +122,7 @@ CASES = [
      | tree(**{f"opkit/ops/op{i}.hpp": {} for i in range(20)})),
     ("guards", "#ifndef OPKIT_CORE_SHAPE_HPP_",
      {f"include/{SHAPE}": header(SHAPE, includes=BASE).replace("CORE_SHAPE", "SHAPE")}
-     | {"tests/hygiene/macros.txt": "OPKIT_ABI OPKIT_SHAPE_HPP_"}),
+     | {"tests/hygiene/macros.txt": "OPKIT_INLINE_NAMESPACE OPKIT_SHAPE_HPP_"}),
     ("guards", "does not end with",
      {f"include/{SHAPE}": header(SHAPE, includes=BASE).replace("#endif  //", "#endif //  ")}),
     ("opening-comment", "does not begin with",
@@ -150,7 +150,7 @@ CASES = [
      {COVERED: "core/gone.hpp core/a_test.cpp Gone\n"}),
     ("namespaces", "`using namespace`",
      changed(SHAPE, includes=["<string>"] + BASE, body="using namespace std;")),
-    ("namespaces", "without `::inline OPKIT_ABI`",
+    ("namespaces", "without the inline namespace",
      changed(SHAPE, includes=BASE, body="namespace opkit { }")),
     ("std-includes", "too heavy", changed(SHAPE, includes=["<sstream>"] + BASE)),
     ("std-includes", "neither a C++ header",
@@ -161,15 +161,15 @@ CASES = [
     ("std-includes", "core/shape.hpp includes the loader's headers, which opkit/",
      changed(SHAPE, includes=["<dlfcn.h>"] + BASE)),
     ("macros", "OPKIT_NEW survives", changed(SHAPE, includes=BASE, body="#define OPKIT_NEW 1")),
-    ("macros", "OPKIT_OLD is listed", {"tests/hygiene/macros.txt": "OPKIT_ABI\nOPKIT_OLD\n"}),
+    ("macros", "OPKIT_OLD is listed", {"tests/hygiene/macros.txt": "OPKIT_INLINE_NAMESPACE\nOPKIT_OLD\n"}),
     ("macros", "OPKIT_NPY survives",
      changed("opkit/interop/npy.hpp", body="#define OPKIT_NPY 1\n#define OPKIT_M\n#undef OPKIT_M")),
     ("macros", "does not preprocess", changed("opkit/ops/all.hpp", body="#error no")),
     ("macro-prefix", "REGISTER_IT survives",
-     {"tests/hygiene/macros.txt": "OPKIT_ABI\nREGISTER_IT\n"}
+     {"tests/hygiene/macros.txt": "OPKIT_INLINE_NAMESPACE\nREGISTER_IT\n"}
      | changed(SHAPE, includes=BASE, body="#define REGISTER_IT 1")),
     ("short-macros", "SHORT stands for OPKIT_LONG",
-     {"tests/hygiene/macros.txt": "OPKIT_ABI\nOPKIT_SHORTER\nSHORT\nSHORTER\n"}
+     {"tests/hygiene/macros.txt": "OPKIT_INLINE_NAMESPACE\nOPKIT_SHORTER\nSHORT\nSHORTER\n"}
      | changed(SHAPE, includes=BASE, body="#ifndef OPKIT_NO_SHORT_MACROS\n"
                "#define SHORT(...) \\\n  OPKIT_LONG(__VA_ARGS__)\n"
                "#define SHORTER(x) OPKIT_SHORTER(x)\n"

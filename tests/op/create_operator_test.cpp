@@ -10,8 +10,7 @@
 #include "opkit/op/typed_operator.hpp"
 #include "support/error_of.hpp"
 
-namespace create_operator_test {
-namespace {
+namespace create_operator_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CreateOperator;

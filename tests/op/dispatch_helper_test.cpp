@@ -6,8 +6,7 @@
 #include "opkit/op/operator.hpp"
 #include "support/error_of.hpp"
 
-namespace dispatch_helper_test {
-namespace {
+namespace dispatch_helper_test { namespace {
 
 using opkit::CPUContext;
 using opkit::DispatchHelper;

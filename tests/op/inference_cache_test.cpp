@@ -10,8 +10,7 @@
 #include "support/bench.hpp"
 #include "support/error_of.hpp"
 
-namespace inference_cache_test {
-namespace {
+namespace inference_cache_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CreateOperator;

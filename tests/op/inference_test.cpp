@@ -5,8 +5,7 @@
 
 #include "support/error_of.hpp"
 
-namespace inference_test {
-namespace {
+namespace inference_test { namespace {
 
 using opkit::Dim;
 using opkit::DType;

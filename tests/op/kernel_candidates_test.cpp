@@ -12,8 +12,7 @@
 #include "support/bench.hpp"
 #include "support/error_of.hpp"
 
-namespace kernel_candidates_test {
-namespace {
+namespace kernel_candidates_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CreateOperator;

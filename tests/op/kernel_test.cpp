@@ -5,8 +5,7 @@
 
 #include "opkit/op/operator_base.hpp"
 
-namespace kernel_test {
-namespace {
+namespace kernel_test { namespace {
 
 using opkit::DType;
 using opkit::ErrorCode;

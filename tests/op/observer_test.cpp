@@ -7,8 +7,7 @@
 #include "opkit/device/cpu_stream.hpp"
 #include "support/error_of.hpp"
 
-namespace observer_test {
-namespace {
+namespace observer_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CPUStreamContext;

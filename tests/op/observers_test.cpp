@@ -11,8 +11,7 @@
 #include "opkit/device/cpu_stream.hpp"
 #include "support/error_of.hpp"
 
-namespace observers_test {
-namespace {
+namespace observers_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CPUStreamContext;

@@ -8,8 +8,7 @@
 #include "opkit/op/operator_base.hpp"
 #include "support/error_of.hpp"
 
-namespace op_registry_test {
-namespace {
+namespace op_registry_test { namespace {
 
 using opkit::BackendPreference;
 using opkit::DeviceType;

@@ -8,8 +8,7 @@
 #include "support/lists.hpp"
 #include "support/test_allocator.hpp"
 
-namespace operator_base_test {
-namespace {
+namespace operator_base_test { namespace {
 
 using opkit::DeviceType;
 using opkit::DType;

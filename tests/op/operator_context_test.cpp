@@ -9,8 +9,7 @@
 #include "opkit/op/operator.hpp"
 #include "support/error_of.hpp"
 
-namespace operator_context_test {
-namespace {
+namespace operator_context_test { namespace {
 
 using namespace opkit;
 

@@ -5,8 +5,7 @@
 
 #include "support/error_of.hpp"
 
-namespace operator_def_test {
-namespace {
+namespace operator_def_test { namespace {
 
 using opkit::Arguments;
 using opkit::Device;

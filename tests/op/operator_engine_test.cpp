@@ -7,8 +7,7 @@
 #include "opkit/engine/engine.hpp"
 #include "support/error_of.hpp"
 
-namespace operator_engine_test {
-namespace {
+namespace operator_engine_test { namespace {
 
 using namespace opkit;
 

@@ -15,8 +15,7 @@
 #include "support/lists.hpp"
 #include "support/text.hpp"
 
-namespace operator_test {
-namespace {
+namespace operator_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CPUStream;

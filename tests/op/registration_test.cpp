@@ -10,8 +10,7 @@
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 
-namespace registration_test {
-namespace {
+namespace registration_test { namespace {
 
 using opkit::CPUContext;
 using opkit::CPUStreamContext;

@@ -8,8 +8,7 @@
 
 #include "support/error_of.hpp"
 
-namespace schema_test {
-namespace {
+namespace schema_test { namespace {
 
 using opkit::AttributeType;
 using opkit::Device;

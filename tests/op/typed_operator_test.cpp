@@ -8,8 +8,7 @@
 #include "support/error_of.hpp"
 #include "typed_in_header.hpp"
 
-namespace typed_operator_test {
-namespace {
+namespace typed_operator_test { namespace {
 
 using opkit::Attr;
 using opkit::Attribute;

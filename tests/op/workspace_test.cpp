@@ -7,8 +7,7 @@
 
 #include "support/error_of.hpp"
 
-namespace workspace_test {
-namespace {
+namespace workspace_test { namespace {
 
 using opkit::Blob;
 using opkit::DType;

@@ -10,8 +10,7 @@
 #include "support/compare_backends.hpp"
 #include "support/tensors.hpp"
 
-namespace graph_passes_test {
-namespace {
+namespace graph_passes_test { namespace {
 
 using namespace opkit;
 using Nodes = std::vector<OperatorDef>;

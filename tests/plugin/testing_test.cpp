@@ -11,7 +11,8 @@
 namespace testing_test {
 using namespace opkit;  // NOLINT: as a test of operators writes it
 
-namespace {}  // namespace
+namespace {
+}  // namespace
 
 TEST_CASE("the operators of this program's own sources are loaded once, over the C ABI") {
   const Library library = testing::Load();

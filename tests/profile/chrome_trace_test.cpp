@@ -10,8 +10,7 @@
 #include "support/awkward.hpp"
 #include "support/temporary_folder.hpp"
 
-namespace chrome_trace_test {
-namespace {
+namespace chrome_trace_test { namespace {
 
 using namespace opkit;
 using Json = nlohmann::json;

@@ -2,8 +2,7 @@
 
 #include <doctest/doctest.h>
 
-namespace json_text_test {
-namespace {
+namespace json_text_test { namespace {
 
 using namespace opkit;
 

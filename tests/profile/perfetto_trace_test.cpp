@@ -11,8 +11,7 @@
 #include "support/awkward.hpp"
 #include "support/temporary_folder.hpp"
 
-namespace perfetto_trace_test {
-namespace {
+namespace perfetto_trace_test { namespace {
 
 using namespace opkit;
 

@@ -6,8 +6,7 @@
 
 #include "support/awkward.hpp"
 
-namespace profile_table_test {
-namespace {
+namespace profile_table_test { namespace {
 
 using namespace opkit;
 

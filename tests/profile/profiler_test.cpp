@@ -22,8 +22,7 @@
 #include "support/temporary_folder.hpp"
 #include "support/text.hpp"
 
-namespace profiler_test {
-namespace {
+namespace profiler_test { namespace {
 
 using namespace opkit;
 

@@ -11,8 +11,7 @@
 #include "opkit/base/function_ref.hpp"
 #include "opkit/base/index.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the container holds the value.
 template <class Container, class T>
@@ -47,7 +46,7 @@ void StableSort(std::vector<T>& items, Before before) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/algorithm.ipp"

@@ -8,8 +8,7 @@
 
 #include "opkit/base/function_ref.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The result of RunInChild.
 struct ChildOutcome {
@@ -55,7 +54,7 @@ ChildOutcome RunInChild(double seconds, FunctionRef<ChildEnd(const ChildVoice& v
 int CountOtherThreads();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/child_process.ipp"

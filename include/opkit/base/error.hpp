@@ -12,7 +12,7 @@
 
 #include "opkit/base/strings.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
@@ -113,7 +113,7 @@ decltype(auto) InContext(F&& call, Context&& context) {
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Throws an Error (kInvalidArgument) with the condition's text and the parts if the condition is
 // false. For operator authors.

@@ -9,7 +9,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
@@ -65,6 +65,6 @@ class FunctionRef<R(Args...)> {
   R (*call_)(Target, Args...);
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_FUNCTION_REF_HPP_

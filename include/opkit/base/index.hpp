@@ -7,8 +7,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts `i`, which must not be negative.
 template <class Integer>
@@ -17,6 +16,6 @@ constexpr size_t Index(Integer i) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_INDEX_HPP_

@@ -9,7 +9,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
@@ -23,7 +23,7 @@ void SetRoomForNames(int64_t bytes);
 // Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
 std::string InternedName(uint32_t number);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/interned_names.ipp"

@@ -10,7 +10,7 @@
 
 #include "opkit/base/index.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -38,7 +38,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/name_index.ipp"

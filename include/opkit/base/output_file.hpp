@@ -8,7 +8,7 @@
 
 #include "opkit/base/error.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes a new file beside the old one and renames it over the old one at Commit; an error before
@@ -38,7 +38,7 @@ class OutputFile {
 
 void WriteFile(const std::string& path, std::string_view bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/output_file.ipp"

@@ -5,8 +5,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Deletes this image's table of names; null before there is a table. The image must not use names
 // after the call.
@@ -14,6 +13,6 @@ using DeleteNames = void (*)();
 OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_OWN_NAMES_HPP_

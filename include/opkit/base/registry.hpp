@@ -12,7 +12,7 @@
 #include "opkit/base/registration/source_place.hpp"
 #include "opkit/base/suggest.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   struct Reader { virtual ~Reader() = default; … };
 //   OPKIT_DEFINE_REGISTRY(Readers, Reader, const std::string& path)   // at namespace scope
@@ -91,7 +91,7 @@ class Registry {
   NameMap<Row> rows_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Defines `name()`, the registry of creators (args…) -> std::unique_ptr<base> of this program
 // image.

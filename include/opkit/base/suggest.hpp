@@ -8,7 +8,7 @@
 
 #include "opkit/base/strings.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the edit distance (Damerau-Levenshtein in its optimal string alignment form), ignoring
 // case.
@@ -23,7 +23,7 @@ OPKIT_COLD std::string NearestName(std::string_view name,
 OPKIT_COLD std::string SuggestName(std::string_view name,
                                    const std::vector<std::string>& candidates);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/suggest.ipp"

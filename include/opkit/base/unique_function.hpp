@@ -12,7 +12,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/base/function_ref.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -136,6 +136,6 @@ class UniqueFunction<R(Args...)> {
   detail::FunctionStorage storage_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_UNIQUE_FUNCTION_HPP_

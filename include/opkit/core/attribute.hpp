@@ -8,7 +8,7 @@
 #include "opkit/base/suggest.hpp"
 #include "opkit/core/tensor.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The number of a list type is that of its element type plus five.
 enum class AttributeType : uint8_t {
@@ -258,7 +258,7 @@ class Arguments {
   std::vector<NamedAttribute> items_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/core/impl/attribute.ipp"

@@ -4,13 +4,13 @@
 
 #include "opkit/core/layout.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the layout's id; the first call registers the layout. Element [n, c, ...] of a tensor of
 // rank 2 and above lies at [n, ..., c]; lower ranks are stored as in the standard layout.
 OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/core/impl/channels_last.ipp"

@@ -10,7 +10,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/core/device_type.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device {
   DeviceType type = DeviceType::kCPU;
@@ -86,7 +86,7 @@ OPKIT_COLD inline std::string ToString(Device device) {
                            : StrCat(ToString(device.type), ":", device.index);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/core/impl/device.ipp"

@@ -7,7 +7,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DeviceType : int32_t {
   kCPU = 1,
@@ -58,6 +58,6 @@ constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_TYPE_HPP_

@@ -6,7 +6,7 @@
 
 #include "opkit/core/tensor.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace dlpack {
 
 struct DLDevice {
@@ -200,6 +200,6 @@ Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   return detail::ImportDLPack(managed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DLPACK_HPP_

@@ -10,7 +10,7 @@
 
 #include "opkit/base/error.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class DType : uint8_t {
   kUndefined,
@@ -207,6 +207,6 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
   return call(f);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_DTYPE_HPP_

@@ -10,7 +10,7 @@
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/base/strings.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 using LayoutId = uint16_t;
 inline constexpr LayoutId kStandardLayout = 0;
@@ -68,6 +68,6 @@ struct Layout {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HPP_

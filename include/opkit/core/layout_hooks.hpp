@@ -5,8 +5,7 @@
 
 #include "opkit/core/layout.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A layout other than the standard one.
 struct RegisteredLayout {
@@ -40,6 +39,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
                                                                          kLayoutHeader};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_

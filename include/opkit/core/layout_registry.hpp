@@ -7,7 +7,7 @@
 #include "opkit/core/layout_hooks.hpp"
 #include "opkit/core/tensor.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the elements of `from` into the memory of `to`. The two differ in layout or descriptor;
 // they have the same dtype and shape and no strides, and both are on the host. Called by several
@@ -94,7 +94,7 @@ OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layou
 // Errors: as above; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/core/impl/layout_registry.ipp"

@@ -11,7 +11,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/base/index.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
@@ -165,7 +165,7 @@ class Shape {
   int64_t numel_ = 1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/core/impl/shape.ipp"

@@ -6,7 +6,7 @@
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/core/allocator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The memory that Storage handles share: an allocator's or foreign memory.
 class StorageBlock final : public detail::RefCounted {
@@ -59,6 +59,6 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
   return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_STORAGE_HPP_

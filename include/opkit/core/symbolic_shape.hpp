@@ -8,7 +8,7 @@
 
 #include "opkit/core/shape.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Thrown by functions that need a rank or an extent that is not known. From an inference function
 // it means that nothing can be inferred yet, which is no Error of Compile.
@@ -155,7 +155,7 @@ class SymbolicShape {
   bool has_rank_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/core/impl/symbolic_shape.ipp"

@@ -12,7 +12,7 @@
 #include "opkit/core/shape.hpp"
 #include "opkit/core/storage.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
@@ -266,7 +266,7 @@ class Tensor {
   DType dtype_ = DType::kUndefined;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/core/impl/tensor.ipp"

@@ -5,7 +5,7 @@
 
 #include "opkit/device/event.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The context of a device. A user's own device needs a class like CPUContext below and a
 // REGISTER_<DEVICE>_OPERATOR macro of one line (op/registration.hpp). If its memory is not the
@@ -84,6 +84,6 @@ class CPUContext {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_

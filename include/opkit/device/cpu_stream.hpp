@@ -9,7 +9,7 @@
 #include "opkit/device/context.hpp"
 #include "opkit/device/invocation.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
 // that event becomes FAILED with the exception; later work runs normally. The failure of an
@@ -166,7 +166,7 @@ class CPUStreamContext {
   std::optional<Event> drained_;  // kept to reuse its memory
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/device/impl/cpu_stream.ipp"

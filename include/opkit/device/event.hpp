@@ -15,7 +15,7 @@
 #include "opkit/base/unique_function.hpp"
 #include "opkit/core/storage.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
 
@@ -209,7 +209,7 @@ class Event {
   IntrusivePtr<EventState> spare_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/device/impl/event.ipp"

@@ -13,7 +13,7 @@
 #include "opkit/base/interned_names.hpp"
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
@@ -230,6 +230,6 @@ class IssueScope {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_

@@ -11,7 +11,7 @@
 #include "opkit/engine/dependency/operation.hpp"
 #include "opkit/engine/dependency/var.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
@@ -152,7 +152,7 @@ class Engine {
   const detail::IntrusivePtr<detail::EngineCore> core_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/engine/impl/engine.ipp"

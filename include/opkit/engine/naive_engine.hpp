@@ -5,13 +5,13 @@
 
 #include "opkit/engine/engine.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class NaiveEngine : public Engine {
  public:
   NaiveEngine() : Engine({.threads = 0, .naive = true}) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_NAIVE_ENGINE_HPP_

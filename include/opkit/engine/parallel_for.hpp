@@ -9,7 +9,7 @@
 
 #include "opkit/engine/thread_pool.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The bodies of ParallelFor and ParallelForRange.
 template <class F>
@@ -97,7 +97,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
   });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/engine/impl/parallel_for.ipp"

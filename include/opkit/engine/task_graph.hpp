@@ -17,7 +17,7 @@
 #include "opkit/engine/schedule/task_store.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A task of the graph that returned it.
 struct TaskId {
@@ -132,7 +132,7 @@ class TaskGraph {
   detail::IntrusivePtr<detail::TaskStore> store_ = detail::MakeIntrusive<detail::TaskStore>();
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/engine/impl/task_graph.ipp"

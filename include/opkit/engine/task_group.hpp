@@ -7,7 +7,7 @@
 
 #include "opkit/engine/thread_pool.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   opkit::TaskGroup group;
 //   group.Run([&] { left = Sort(a); });
@@ -38,7 +38,7 @@ class TaskGroup {
   std::exception_ptr error_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/engine/impl/task_group.ipp"

@@ -12,8 +12,7 @@
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/abi/abi_node.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The limit for the nodes, and for each list of names, of an opkit_graph.
 inline constexpr uint64_t kMostNodes = 10'000'000;
@@ -166,6 +165,6 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_

@@ -5,8 +5,7 @@
 
 #include "opkit/graph/graph_inference.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Types of a body's inputs and outputs, by position. The vectors of tensors have the data that is
 // known before a run, else a Tensor without dtype.
@@ -34,7 +33,7 @@ void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
 void UseInferenceOfCarriedGraphs();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/body_inference.ipp"

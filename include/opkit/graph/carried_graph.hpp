@@ -7,7 +7,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
@@ -47,7 +47,7 @@ const Graph* GraphOf(const SubgraphBase& subgraph);
 // Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/carried_graph.ipp"

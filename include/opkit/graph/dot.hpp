@@ -6,7 +6,7 @@
 #include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct DotOptions {
   // Draws a box for each constant. If false, a constant is a line in the boxes of the nodes that
@@ -39,7 +39,7 @@ std::string DrawDot(const Graph& graph, const GraphTypes* types, const DotOption
                     const std::vector<DotGroup>* groups = nullptr);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/dot.ipp"

@@ -5,7 +5,7 @@
 #include "opkit/graph/dot.hpp"
 #include "opkit/graph/plan.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns an SVG document of the memory for the input shapes used last: time to the right,
 // addresses upwards, a box for each value. Time is counted in steps of the stored order. Nodes may
@@ -19,7 +19,7 @@ std::string DrawMemory(const Plan& plan, Device device = {});
 // Converters between layouts are orange. Throws the errors of Plan::memory().
 std::string ToDot(const Plan& plan, const DotOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/draw_plan.ipp"

@@ -9,7 +9,7 @@
 #include "opkit/graph/plan.hpp"
 #include "opkit/op/observer.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct NamedTensor {
   std::string name;
@@ -123,7 +123,7 @@ class Executor : public Observable<Executor> {
   Impl* const impl_;  // owned
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/executor.ipp"

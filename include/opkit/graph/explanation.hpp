@@ -11,7 +11,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Explanation {
   // A backend, device and configuration that was considered for a node.
@@ -69,7 +69,7 @@ std::string ToString(const Explanation& explanation);
 // …].
 std::string ToJson(const Explanation& explanation);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/explanation.ipp"

@@ -5,7 +5,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GraphInput;
 struct GraphConstant;
@@ -23,6 +23,6 @@ class Executor;
 class SimpleNet;
 struct NetBenchmark;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_FWD_HPP_

@@ -7,7 +7,7 @@
 #include "opkit/base/name_index.hpp"
 #include "opkit/op/inference.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GraphInput {
   std::string name;
@@ -150,7 +150,7 @@ class Graph {
   std::vector<Declaration> declared_;  // by the number in `names_`
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/graph.ipp"

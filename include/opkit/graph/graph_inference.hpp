@@ -7,7 +7,7 @@
 
 #include "opkit/graph/graph_view.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Dtype, shape, device and known data of each value of a graph, by its number in the view, which
 // must outlive this object. If a shape depends on data of a run, extents or the rank stay unknown.
@@ -45,7 +45,7 @@ class GraphTypes {
 GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/graph_inference.ipp"

@@ -9,7 +9,7 @@
 #include "opkit/graph/graph.hpp"
 #include "opkit/op/op_registry.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Calls visit(name) for every value that the node rewrites: an input that is also an output of the
@@ -117,7 +117,7 @@ enum class UnknownOperators : uint8_t { kRefused, kAllowed };
 // kUninitialized for a constant whose elements were released.
 void Check(const Graph& graph, UnknownOperators unknown = UnknownOperators::kRefused);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/graph_view.ipp"

@@ -7,8 +7,7 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/op/abi/resource_state.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A graph with its plan and executor. Input shapes are those of each run.
 class PlannedHostedGraph final : public HostedGraph {
@@ -57,6 +56,6 @@ inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
 
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_HOSTED_GRAPH_HPP_

@@ -8,7 +8,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct NetBenchmarkOptions {
   int warmup = 1;  // runs before the timed ones
@@ -44,7 +44,7 @@ struct NetBenchmark {
 // whole net. A rate is "-" if the schema has no cost for it.
 std::string ToString(const NetBenchmark& benchmark);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/net_benchmark.ipp"

@@ -7,7 +7,7 @@
 
 #include "opkit/graph/carried_graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A graph that a node carries. The graph's outputs are the node's outputs, by position. `inputs`
 // has the number of the node's input for each input of the graph.
@@ -40,6 +40,6 @@ class RunsBodies {
   ~RunsBodies() = default;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_NODE_BODIES_HPP_

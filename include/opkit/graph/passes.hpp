@@ -11,7 +11,7 @@
 #include "opkit/graph/passes/constant_folding.hpp"
 #include "opkit/graph/passes/dead_nodes.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A regular value; copies share the passes. A pass returns a graph that computes the same outputs
 // and leaves the same data in the caller's inputs. Run is const: several threads may run a list
@@ -68,7 +68,7 @@ class PassList {
 // that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
 PassList DefaultPasses(FoldOptions options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/passes.ipp"

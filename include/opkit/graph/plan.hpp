@@ -7,7 +7,7 @@
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/types.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 class PlanState;
 }
@@ -70,7 +70,7 @@ class Plan {
 //   out.at("Y");
 Plan Compile(const Graph& graph, const PlanOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/plan.ipp"

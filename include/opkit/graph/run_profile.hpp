@@ -6,7 +6,7 @@
 #include "opkit/graph/plan.hpp"
 #include "opkit/profile/report.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The times of one node in a run, in ns since the profile's session began.
 struct NodeTime {
@@ -47,7 +47,7 @@ RunReport ReportOfRun(const Plan& plan, const Profile& profile);
 // Returns the run's times, and a table of the critical path with the waits of its nodes.
 std::string ToString(const RunProfile& run);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/run_profile.ipp"

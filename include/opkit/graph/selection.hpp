@@ -10,7 +10,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
 // estimate it, the order of the backends decides.
@@ -50,7 +50,7 @@ std::string ToString(const Selection& selection);
 // Parses the text of ToString. Throws kInvalidArgument, with the line, for any other text.
 Selection ParseSelection(std::string_view text);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/selection.ipp"

@@ -7,7 +7,7 @@
 #include "opkit/graph/net_benchmark.hpp"
 #include "opkit/op/create_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The workspace has the inputs; a run leaves outputs and all other values there. The constructor
 // adds the constants, which share the graph's memory. The net copies the graph but not the
@@ -54,7 +54,7 @@ class SimpleNet : public Observable<SimpleNet> {
   std::vector<std::unique_ptr<OperatorBase>> ops_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/simple_net.ipp"

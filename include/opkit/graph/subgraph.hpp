@@ -4,7 +4,7 @@
 
 #include "opkit/graph/carried_graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Makes a subgraph for OperatorDef::Subgraph. A subgraph sees no values of the graph around it: the
 // node reads every value that the subgraph needs, and passes it as an input of the subgraph. The
@@ -15,7 +15,7 @@ namespace opkit::inline OPKIT_ABI {
 //       .Subgraph("else_branch", MakeSubgraph(else_branch))
 detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/subgraph.ipp"

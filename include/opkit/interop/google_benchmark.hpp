@@ -12,7 +12,7 @@
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/check/check_cases.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The options of BenchmarkOperator.
 struct BenchmarkOptions {
@@ -171,6 +171,6 @@ inline bool BenchmarkOperatorOn(const std::string& op, const std::vector<Tensor>
   return true;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_

@@ -7,7 +7,7 @@
 #include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/op/function/partition_signature.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 template <class F>
@@ -60,7 +60,7 @@ auto JsonGraphPass(F f) {
   };
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/interop/impl/graph_pass.ipp"

@@ -5,7 +5,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the graph as text: {"format": "opkit graph", "version": 1, "inputs": […], "constants":
 // […], "nodes": […], "outputs": […]}. A node whose operator comes from a library has a member such
@@ -22,7 +22,7 @@ std::string SaveGraphJson(const Graph& graph);
 // Errors name the place: "nodes[3].attributes.alpha.float: expected a number, found array".
 Graph LoadGraphJson(std::string_view text);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/interop/impl/json.ipp"

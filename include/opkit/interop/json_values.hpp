@@ -12,8 +12,7 @@
 #include "opkit/core/symbolic_shape.hpp"
 #include "opkit/interop/base64.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using Json = nlohmann::ordered_json;  // members keep the order in which they were written
 
@@ -371,6 +370,6 @@ inline Attribute AttributeFromJson(const Json& json, const std::string& path) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_JSON_VALUES_HPP_

@@ -8,7 +8,7 @@
 
 #include "opkit/core/storage.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the file's bytes on the CPU; the last handle unmaps them. They are read-only: a write
 // ends the program. So does reading bytes that another process has cut off the file in the
@@ -20,7 +20,7 @@ inline std::string_view BytesOf(const Storage& storage) {
   return {static_cast<const char*>(storage->data()), static_cast<size_t>(storage->nbytes())};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/interop/impl/mapped_file.ipp"

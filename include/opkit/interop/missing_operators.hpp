@@ -8,8 +8,7 @@
 #include "opkit/base/name_index.hpp"
 #include "opkit/op/op_registry.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A list of missing operators, each with its library and its first node.
 class MissingOperators {
@@ -52,6 +51,6 @@ class MissingOperators {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_MISSING_OPERATORS_HPP_

@@ -5,7 +5,7 @@
 
 #include "opkit/core/tensor.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the tensor in the bytes of a .npy file, in row-major order even if the file is in Fortran
 // order. Ignores bytes behind the elements. Throws kInvalidArgument for bytes that are no such file
@@ -22,7 +22,7 @@ Tensor ReadNpy(const std::string& path);
 // kFailedPrecondition, with the path, if the file cannot be written.
 void WriteNpy(const std::string& path, const Tensor& tensor);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/interop/impl/npy.ipp"

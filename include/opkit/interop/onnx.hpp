@@ -6,7 +6,7 @@
 
 #include "opkit/interop/onnx/options.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the model in the bytes of a ModelProto. The bytes are copied and may be freed afterwards.
 // `external_dir` is the folder of external data; if it is empty, external data is an Error. The
@@ -52,7 +52,7 @@ inline Graph LoadOnnx(const std::string& path, const OnnxOptions& options = {}) 
 // float8, int4) and for external data.
 Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/interop/impl/onnx.ipp"

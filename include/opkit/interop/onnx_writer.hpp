@@ -7,7 +7,7 @@
 #include "opkit/interop/onnx/options.hpp"
 #include "opkit/ops/support/convert.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The options of ToOnnx and SaveOnnx.
 struct OnnxWriteOptions {
@@ -65,7 +65,7 @@ std::string ToOnnx(const Graph& graph, const OnnxWriteOptions& options = {});
 //   SaveOnnx(graph, "model.onnx");
 void SaveOnnx(const Graph& graph, const std::string& path, const OnnxWriteOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/interop/impl/onnx_writer.ipp"

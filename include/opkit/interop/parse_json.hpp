@@ -6,8 +6,7 @@
 #include "opkit/base/name_index.hpp"
 #include "opkit/interop/json_values.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr int kMaxJsonDepth = 320;
 
@@ -68,6 +67,6 @@ inline Json ParseJson(std::string_view text) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_PARSE_JSON_HPP_

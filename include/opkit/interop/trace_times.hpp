@@ -5,7 +5,7 @@
 
 #include "opkit/profile/profile_diff.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the durations by name in a Chrome trace; for a trace of opkit the same as TimesByName of
 // the profile. For traces of other programs (JSON Object and JSON Array Format of Google's "Trace
@@ -19,7 +19,7 @@ namespace opkit::inline OPKIT_ABI {
 //   ReadTraceTimes("new.json"))).c_str());
 std::vector<NamedTimes> ReadTraceTimes(const std::string& path, bool by_node = false);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/interop/impl/trace_times.ipp"

@@ -6,7 +6,7 @@
 #include "opkit/op/check/check_report.hpp"
 #include "opkit/op/gradient/gradient_check.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Tests every kernel of the operator that the host can run:
 // - outputs have the inferred dtypes and shapes, and every element is written
@@ -41,7 +41,7 @@ CheckReport CheckOperator(const std::string& op, const CheckOptions& options = {
 CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
                           const CheckOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/impl/check.ipp"

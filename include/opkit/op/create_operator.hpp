@@ -7,7 +7,7 @@
 #include "opkit/op/op_registry.hpp"
 #include "opkit/op/operator_base.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Decisions about a node that were made before its operator is created.
 struct CreateOptions {
   const Kernel* kernel = nullptr;        // null: the first kernel that accepts the node
@@ -103,7 +103,7 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
                                          const KernelConfig* config);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/impl/create_operator.ipp"

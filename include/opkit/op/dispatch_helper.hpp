@@ -5,7 +5,7 @@
 
 #include "opkit/op/operator_base.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The element types that an operator has code for. GenericTensorImplementation as the last type
 // sends every other dtype to DoRunWithOtherType.
@@ -85,6 +85,6 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_DISPATCH_HELPER_HPP_

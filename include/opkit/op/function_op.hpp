@@ -7,7 +7,7 @@
 #include "opkit/op/function/function_signature.hpp"
 #include "opkit/op/schema/value_schema.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if REGISTER_OP accepts the name: my_gemm, com.me.Gemm, me::Gemm.
@@ -398,6 +398,6 @@ class BasicFunctionOpBuilder {
   Host host_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_

@@ -5,7 +5,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct TensorInfo;
@@ -38,6 +38,6 @@ class GradientNames;
 class GradientMakerBase;
 class GradientRegistry;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FWD_HPP_

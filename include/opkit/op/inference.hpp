@@ -11,7 +11,7 @@
 #include "opkit/core/symbolic_shape.hpp"
 #include "opkit/op/operator_def.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The knowledge of a value before it is computed.
 struct TensorInfo {
@@ -177,7 +177,7 @@ class InferenceCache {
                                               const Tensor& made, const Layout& promised);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/impl/inference.ipp"

@@ -12,7 +12,7 @@
 #include "opkit/op/inference.hpp"
 #include "opkit/op/operator_def.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
@@ -144,6 +144,6 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
       : Error(ErrorCode::kUnsupported, std::move(what)) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_KERNEL_HPP_

@@ -9,7 +9,7 @@
 
 #include "opkit/base/error.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -119,7 +119,7 @@ class ObserverScope {
   bool succeeded_ = false;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/impl/observer.ipp"

@@ -7,7 +7,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/op/operator_base.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Attaches an observer to an operator or a net, which owns it. The returned pointer serves to read
 // and to detach the observer.
@@ -103,7 +103,7 @@ class NumericObserver final : public ObserverBase<OperatorBase> {
   int64_t bad_runs_ = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/impl/observers.ipp"

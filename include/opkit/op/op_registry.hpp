@@ -11,7 +11,7 @@
 // Defined in an image (a program or shared object) if one of its units includes plugin/author.hpp.
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True in a library that is loaded at run time: it has its own registries, whatever symbols the
@@ -205,7 +205,7 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
     for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/impl/op_registry.ipp"

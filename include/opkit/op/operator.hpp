@@ -6,7 +6,7 @@
 #include "opkit/device/copy.hpp"
 #include "opkit/op/operator_base.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   template <class Context>
 //   class ScaleOp final : public opkit::Operator<Context> {
@@ -203,7 +203,7 @@ class Operator : public OperatorBase {
   Context context_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Makes names of the base usable without `this->` and without `template` in a class template
 // derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =

@@ -5,7 +5,7 @@
 
 #include "opkit/core/attribute.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class GradientNames;
 class InferenceContext;
@@ -136,7 +136,7 @@ class OperatorDef {
   detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/impl/operator_def.ipp"

@@ -7,8 +7,7 @@
 #include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
@@ -112,7 +111,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.

@@ -9,7 +9,7 @@
 #include "opkit/op/schema/op_cost.hpp"
 #include "opkit/op/schema/value_schema.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -379,7 +379,7 @@ class OpSchema {
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/impl/schema.ipp"

@@ -8,7 +8,7 @@
 #include "opkit/op/typed/typed_class.hpp"
 #include "opkit/op/typed/typed_schema.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
@@ -298,7 +298,7 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
 //     .Default<"alpha">(1.f).Kernel<CPUContext>();

@@ -6,7 +6,7 @@
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 template <class From, class To>
@@ -90,6 +90,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Cast)
 OPKIT_REGISTER_CPU_OPERATOR(Cast, CastOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Cast);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_CAST_HPP_

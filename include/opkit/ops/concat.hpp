@@ -7,7 +7,7 @@
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void InferConcat(InferenceContext& c) {
@@ -239,6 +239,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Split)
 OPKIT_REGISTER_CPU_OPERATOR(Split, SplitOp);
 OPKIT_REGISTER_GRADIENT(Split, detail::SplitGradient);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_CONCAT_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/support/body_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline constexpr const char* kIfBranches[] = {"then_branch", "else_branch"};
@@ -141,6 +141,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(If)
 OPKIT_REGISTER_CPU_OPERATOR(If, IfOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(If);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_CONTROL_FLOW_HPP_

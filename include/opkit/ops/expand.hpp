@@ -6,7 +6,7 @@
 #include "opkit/ops/support/integer_inputs.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void InferExpand(InferenceContext& c) {
@@ -105,6 +105,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Tile)
 OPKIT_REGISTER_CPU_OPERATOR(Tile, TileOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Tile);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_EXPAND_HPP_

@@ -6,7 +6,7 @@
 #include "opkit/ops/support/standard_operator.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Calls f(i, index) for each element of a dense int64 or int32 tensor; negative indices count from
@@ -151,6 +151,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(GatherElements)
 OPKIT_REGISTER_CPU_OPERATOR(GatherElements, GatherElementsOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GatherElements);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_GATHER_HPP_

@@ -5,7 +5,7 @@
 #include "opkit/ops/support/integer_inputs.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the value of a Constant node. Throws kInvalidArgument unless exactly one attribute gives
@@ -206,6 +206,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Range)
 OPKIT_REGISTER_CPU_OPERATOR(Range, RangeOp);
 OPKIT_NO_GRADIENT(Range);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_GENERATORS_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class IdentityOp final : public StandardOperator {
  public:
@@ -162,6 +162,6 @@ OPKIT_REGISTER_CPU_OPERATOR(Dropout, DropoutOp);
 
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Dropout);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_IDENTITY_HPP_

@@ -5,7 +5,7 @@
 
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class NonZeroOp final : public StandardOperator {
  public:
@@ -63,6 +63,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(NonZero)
 OPKIT_REGISTER_CPU_OPERATOR(NonZero, NonZeroOp);
 OPKIT_NO_GRADIENT(NonZero);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NON_ZERO_HPP_

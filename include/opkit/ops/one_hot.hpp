@@ -7,7 +7,7 @@
 #include "opkit/ops/support/standard_operator.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns element i of a dense tensor of any real dtype, truncated to an integer. Throws
@@ -100,6 +100,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(OneHot)
 OPKIT_REGISTER_CPU_OPERATOR(OneHot, OneHotOp);
 OPKIT_NO_GRADIENT(OneHot);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_ONE_HOT_HPP_

@@ -7,7 +7,7 @@
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the pads of every axis of a tensor of `rank`: first all pads before, then all behind.
@@ -178,6 +178,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Pad)
     .SetDoc("Adds elements at the sides of a tensor.");
 OPKIT_REGISTER_CPU_OPERATOR(Pad, PadOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_PAD_HPP_

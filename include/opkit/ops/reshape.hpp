@@ -8,7 +8,7 @@
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kernel of all four operators.
 class ViewOp final : public StandardOperator {
@@ -216,6 +216,6 @@ OPKIT_VIEW_OPERATOR(Unsqueeze)
     .SetDoc("Adds axes of extent 1.");
 #undef OPKIT_VIEW_OPERATOR
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_RESHAPE_HPP_

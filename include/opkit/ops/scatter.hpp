@@ -7,7 +7,7 @@
 #include "opkit/ops/support/standard_operator.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void InferScatterND(InferenceContext& c) {
@@ -128,6 +128,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ScatterND)
 OPKIT_REGISTER_CPU_OPERATOR(ScatterND, ScatterNDOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ScatterND);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SCATTER_HPP_

@@ -7,7 +7,7 @@
 
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the axes [begin, end) that the attributes `start` and `end` of Shape select, clamped to
@@ -88,6 +88,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Size)
 OPKIT_REGISTER_CPU_OPERATOR(Size, SizeOp);
 OPKIT_NO_GRADIENT(Size);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SHAPE_OF_HPP_

@@ -7,7 +7,7 @@
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The `count` indices first, first + step, … of an axis.
@@ -225,6 +225,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(SliceGradient)
 OPKIT_REGISTER_CPU_OPERATOR(SliceGradient, SliceGradientOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(SliceGradient);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SLICE_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/support/body_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline constexpr char kSubgraphBody[] = "body";
@@ -75,6 +75,6 @@ OPKIT_OPERATOR_SCHEMA(Subgraph)
 OPKIT_REGISTER_CPU_OPERATOR(Subgraph, SubgraphOp);
 OPKIT_REGISTER_GRADIENT(Subgraph, detail::SubgraphGradient);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUBGRAPH_HPP_

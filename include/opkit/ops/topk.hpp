@@ -9,7 +9,7 @@
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class TopKOp final : public StandardOperator {
  public:
@@ -101,6 +101,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(TopK)
 OPKIT_REGISTER_CPU_OPERATOR(TopK, TopKOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(TopK);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_TOPK_HPP_

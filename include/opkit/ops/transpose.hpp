@@ -7,7 +7,7 @@
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the order of the axes: axis i of the output is axis order[i] of the input. Throws
@@ -104,6 +104,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Transpose)
     .SetDoc("Puts the axes of a tensor in another order.");
 OPKIT_REGISTER_CPU_OPERATOR(Transpose, TransposeOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_TRANSPOSE_HPP_

@@ -6,7 +6,7 @@
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void InferTrilu(InferenceContext& c) {
@@ -89,6 +89,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Trilu)
     .SetDoc("The upper or lower triangle of matrices, the diagonal included.");
 OPKIT_REGISTER_CPU_OPERATOR(Trilu, TriluOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_TRILU_HPP_

@@ -5,7 +5,7 @@
 
 #include "opkit/ops/support/elementwise.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 template <class Word>
@@ -61,6 +61,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Where)
 OPKIT_REGISTER_CPU_OPERATOR(Where, WhereOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Where);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_WHERE_HPP_

@@ -17,7 +17,7 @@
 #include "opkit/plugin/export/library_export.hpp"
 #include "opkit/plugin/export/library_partitioner.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Takes a record into the library. Stores only those functions in opkit_abi.h's form that the
@@ -77,7 +77,7 @@ OpStatus CallInitialize(int host_major, int host_minor) {
 
 using LibraryOpBuilder = BasicFunctionOpBuilder<detail::LibraryOpHost>;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Marks this image as a library (op/op_registry.hpp).
 extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;

@@ -5,7 +5,7 @@
 
 #include "opkit/plugin/load/loaded_library.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct LoadOptions {
   // Backend name of the library's kernels for operators that exist already; a node selects them
   // with .Engine(backend). Empty for the file's name without "lib" and ".so".
@@ -88,7 +88,7 @@ class Library {
   detail::LoadedLibraryPtr loaded_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/impl/library.ipp"

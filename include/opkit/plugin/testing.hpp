@@ -18,8 +18,7 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/plugin/library.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace testing {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace testing {
 
 // Loads the operators of this program's own sources, once. Every function below calls it. Call it
 // yourself before other code looks operators up (Invoke, CreateOperator, graphs). Throws as
@@ -64,7 +63,7 @@ CheckReport CheckOperator(const std::string& op, std::initializer_list<Tensor> i
                           const Arguments& args = {}, const CheckOptions& options = {});
 
 }  // namespace testing
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/impl/testing.ipp"

@@ -5,7 +5,7 @@
 
 #include "opkit/profile/profile.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the JSON object form of the trace event format. Spans are complete events (X) on the track
 // of their thread. Each time in which a custom operator's own code runs is a slice
@@ -17,7 +17,7 @@ namespace opkit::inline OPKIT_ABI {
 // cannot be written.
 void WriteChromeTrace(const Profile& profile, const std::string& path);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/chrome_trace.ipp"

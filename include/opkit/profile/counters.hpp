@@ -10,7 +10,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Counters of one thread, which count from CounterSource::Open on.
 class ThreadCounters {
@@ -40,7 +40,7 @@ class CounterSource {
 // processor with fewer counters than requested counts them in turns; the numbers are then scaled.
 CounterSource& PerfCounters();
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/counters.ipp"

@@ -7,8 +7,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // From Arm to Disarm, a signal that ends the process first writes the profile recorded so far to
 // `path` (see WriteProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
@@ -26,7 +25,7 @@ class CrashTrace {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/crash_trace.ipp"

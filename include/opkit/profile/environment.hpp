@@ -4,7 +4,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
@@ -20,6 +20,6 @@ bool ProfileByEnvironment();
 [[maybe_unused]] inline const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 #endif
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_ENVIRONMENT_HPP_

@@ -9,8 +9,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
 // which `text` begins, or 0 if it begins with none.
@@ -93,6 +92,6 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_

@@ -5,7 +5,7 @@
 
 #include "opkit/profile/machine_rates.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Measures the rates of `threads` threads together: multiply-adds in registers, and a triad a = b +
 // s * c. The vectors are the widest of the processor, the arrays larger than its caches. Takes a
@@ -13,7 +13,7 @@ namespace opkit::inline OPKIT_ABI {
 // thread.
 MachineRates MachinePeak(int threads = 1);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/machine_peak.ipp"

@@ -7,7 +7,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Rates that one or more threads reach together.
 struct MachineRates {
@@ -24,6 +24,6 @@ struct MachineRates {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_MACHINE_RATES_HPP_

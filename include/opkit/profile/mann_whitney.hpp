@@ -8,7 +8,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The result of MannWhitneyTest.
 struct MannWhitney {
@@ -28,7 +28,7 @@ MannWhitney MannWhitneyTest(const std::vector<double>& a, const std::vector<doub
 // Returns the smallest p that samples of these sizes can have: 2 / C(a + b, a), at most 1.
 double SmallestMannWhitneyP(int64_t a, int64_t b);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/mann_whitney.ipp"

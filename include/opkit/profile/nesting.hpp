@@ -9,8 +9,7 @@
 
 #include "opkit/profile/profile.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A map from the names that spans display to values. It stays small: interned names compose few
 // different ones.
@@ -65,6 +64,6 @@ void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_NESTING_HPP_

@@ -8,7 +8,7 @@
 
 #include "opkit/profile/counters.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct ProfileOptions {
   // Bound on the memory of records, 48 bytes each. When it is reached, later records are dropped
@@ -37,6 +37,6 @@ struct ProfileOptions {
   std::string crash_trace = {};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_OPTIONS_HPP_

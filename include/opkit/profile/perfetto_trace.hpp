@@ -5,7 +5,7 @@
 
 #include "opkit/profile/profile.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
 // differences. Slices, counters, markers and arrows are those of WriteChromeTrace. Work that
@@ -14,7 +14,7 @@ namespace opkit::inline OPKIT_ABI {
 // kFailedPrecondition if the file cannot be written.
 void WritePerfettoTrace(const Profile& profile, const std::string& path);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/perfetto_trace.ipp"

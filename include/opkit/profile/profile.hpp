@@ -10,7 +10,7 @@
 #include "opkit/core/device.hpp"
 #include "opkit/device/invocation.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A time on one thread that belongs to an invocation. All times are ns since the session began.
 struct ProfileSpan {
@@ -116,7 +116,7 @@ inline bool HasUserCode(const ProfileSpan& span) {
 std::string UserCodeName(const ProfileSpan& span);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/profile.ipp"

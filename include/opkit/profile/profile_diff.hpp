@@ -5,7 +5,7 @@
 
 #include "opkit/profile/profile.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Durations in ns of the runs that share a name.
 struct NamedTimes {
@@ -60,7 +60,7 @@ std::string ToString(const ProfileDiff& diff);
 // "median_after_ns": …, "change": …, "p": …, "verdict": "slower"}, …]}
 std::string ToJson(const ProfileDiff& diff);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/profile_diff.ipp"

@@ -7,8 +7,7 @@
 
 #include "opkit/profile/profile.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Writes a report to "x.html", a Perfetto trace to "x.pftrace" and "x.perfetto-trace", and a Chrome
 // trace to every other name. Returns the name of the written file: "x.html.json", a Chrome trace,
@@ -17,7 +16,7 @@ namespace detail {
 std::string WriteProfileFile(const Profile& profile, const std::string& path);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/profile_file.ipp"

@@ -5,7 +5,7 @@
 #include "opkit/profile/machine_rates.hpp"
 #include "opkit/profile/profile.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct ProfileTableOptions {
   enum class Sort { kTotal, kSelf, kCount, kMean, kMax, kName };
@@ -72,7 +72,7 @@ std::string ToString(const ProfileTable& table);
 //  "domains": […], "memory": […]}
 std::string ToJson(const ProfileTable& table);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/profile_table.ipp"

@@ -15,7 +15,7 @@
 #include "opkit/profile/profile_table.hpp"
 #include "opkit/profile/report.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The profiler of the process. It records all threads, also those started later. Every function may
 // be called from any thread at any time, also while operators run.
@@ -65,7 +65,7 @@ void ProfileMark(std::string_view name);
 // Records that a frame (an iteration, a request) of the program begins.
 void ProfileFrame(std::string_view name = "frame");
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/profiler.ipp"

@@ -15,8 +15,7 @@
 #include "opkit/profile/profile.hpp"
 #include "opkit/profile/tool_ranges.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // One record for each span, completion, push, counter and marker. Some types give members another
 // meaning:
@@ -274,7 +273,7 @@ class Recorder final : public SpanSink, public MemorySink {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/recorder.ipp"

@@ -7,7 +7,7 @@
 #include "opkit/base/hook.hpp"
 #include "opkit/profile/profile_table.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A run of a graph, from which a report draws the graph and the memory over time. ReportOfRun of
 // opkit/graph/run_profile.hpp makes it. All times are ns since the profile's session began.
@@ -49,7 +49,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Profile& profile, const std::
     g_report_writer{"a report", "opkit/report/report.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/report.ipp"

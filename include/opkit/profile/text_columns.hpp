@@ -9,8 +9,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::string Microseconds(double ns) {
   char text[32];
@@ -38,6 +37,6 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_

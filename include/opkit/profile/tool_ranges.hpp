@@ -8,8 +8,7 @@
 
 #include "opkit/base/platform.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A tool that receives ranges, which nest on each thread. The object lives as long as the process.
 // Thread-safe.
@@ -32,7 +31,7 @@ class ToolRanges {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/tool_ranges.ipp"

@@ -8,8 +8,7 @@
 
 #include "opkit/profile/report.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Writes one HTML file that needs nothing but a browser. Each span takes about 25 bytes; for
 // millions of spans WritePerfettoTrace is the better choice. Bytes of a name that are not UTF-8
@@ -20,7 +19,7 @@ void WriteHtmlReport(const Profile& profile, const std::string& path,
 OPKIT_IMAGE_LOCAL inline const bool kFillsReportWriter = g_report_writer.Fill(&WriteHtmlReport);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/report/impl/report.ipp"

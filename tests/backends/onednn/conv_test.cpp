@@ -5,8 +5,7 @@
 #include "opkit/backends/onednn/conv.hpp"
 #include "support/check_node.hpp"
 
-namespace conv_test {
-namespace {
+namespace conv_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

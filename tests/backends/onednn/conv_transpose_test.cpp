@@ -2,8 +2,7 @@
 // is the same as the plain operator.
 #include "backends/onednn/images.hpp"
 
-namespace conv_transpose_test {
-namespace {
+namespace conv_transpose_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

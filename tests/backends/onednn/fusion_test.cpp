@@ -3,8 +3,7 @@
 #include "backends/onednn/images.hpp"
 #include "opkit/backends/onednn/epilogue.hpp"
 
-namespace fusion_test {
-namespace {
+namespace fusion_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

@@ -7,8 +7,7 @@
 #include "backends/onednn/images.hpp"
 #include "opkit/graph/explanation.hpp"
 
-namespace layout_test {
-namespace {
+namespace layout_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

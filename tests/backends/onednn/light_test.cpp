@@ -1,8 +1,7 @@
 // The light operators of the "onednn" backend: the same as the plain ones, in blocks of channels.
 #include "backends/onednn/images.hpp"
 
-namespace light_test {
-namespace {
+namespace light_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

@@ -2,8 +2,7 @@
 // plan packs.
 #include "backends/onednn/images.hpp"
 
-namespace matmul_test {
-namespace {
+namespace matmul_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

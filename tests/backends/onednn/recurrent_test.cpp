@@ -4,8 +4,7 @@
 
 #include "backends/onednn/images.hpp"
 
-namespace recurrent_test {
-namespace {
+namespace recurrent_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

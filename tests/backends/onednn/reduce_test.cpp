@@ -4,8 +4,7 @@
 #include "opkit/graph/explanation.hpp"
 #include "support/check_node.hpp"
 
-namespace reduce_test {
-namespace {
+namespace reduce_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

@@ -2,8 +2,7 @@
 // to other backends where they are small.
 #include "backends/onednn/images.hpp"
 
-namespace rows_test {
-namespace {
+namespace rows_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

@@ -3,8 +3,7 @@
 
 #include "backends/onednn/images.hpp"
 
-namespace threads_test {
-namespace {
+namespace threads_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

@@ -5,8 +5,7 @@
 #include "backends/onednn/images.hpp"
 #include "opkit/graph/explanation.hpp"
 
-namespace types_test {
-namespace {
+namespace types_test { namespace {
 
 using namespace opkit;
 using namespace onednn_test;

@@ -9,8 +9,7 @@
 #include "support/error_of.hpp"
 #include "support/gate.hpp"
 
-namespace engine_device_test {
-namespace {
+namespace engine_device_test { namespace {
 
 using opkit::CPUStream;
 using opkit::Device;

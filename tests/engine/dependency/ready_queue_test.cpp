@@ -10,8 +10,7 @@
 
 #include "support/watchdog.hpp"
 
-namespace ready_queue_test {
-namespace {
+namespace ready_queue_test { namespace {
 
 using opkit::detail::EngineOp;
 using opkit::detail::ReadyQueue;

@@ -5,8 +5,7 @@
 
 #include <vector>
 
-namespace var_state_test {
-namespace {
+namespace var_state_test { namespace {
 
 using opkit::detail::Access;
 using opkit::detail::EngineOp;

@@ -6,8 +6,7 @@
 
 #include <thread>
 
-namespace idle_list_test {
-namespace {
+namespace idle_list_test { namespace {
 
 using namespace opkit::detail;
 

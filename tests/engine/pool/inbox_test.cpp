@@ -8,8 +8,7 @@
 
 #include "support/watchdog.hpp"
 
-namespace inbox_test {
-namespace {
+namespace inbox_test { namespace {
 
 using opkit::detail::Inbox;
 using opkit::detail::InboxNode;

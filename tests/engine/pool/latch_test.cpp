@@ -9,8 +9,7 @@
 #include "opkit/engine/thread_pool.hpp"
 #include "support/watchdog.hpp"
 
-namespace latch_test {
-namespace {
+namespace latch_test { namespace {
 
 using opkit::Latch;
 using opkit::ThreadPool;

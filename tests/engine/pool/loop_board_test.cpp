@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace loop_board_test {
-namespace {
+namespace loop_board_test { namespace {
 
 using opkit::detail::LoopBoard;
 using opkit::detail::ParallelLoop;

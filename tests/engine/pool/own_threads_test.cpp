@@ -19,8 +19,7 @@
 #include "support/error_of.hpp"
 #include "support/watchdog.hpp"
 
-namespace own_threads_test {
-namespace {
+namespace own_threads_test { namespace {
 
 using namespace opkit;
 

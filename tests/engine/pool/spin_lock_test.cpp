@@ -8,8 +8,7 @@
 
 #include "support/watchdog.hpp"
 
-namespace spin_lock_test {
-namespace {
+namespace spin_lock_test { namespace {
 
 using opkit::detail::SpinLock;
 using opkit::detail::SpinLockGuard;

@@ -8,8 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace work_deque_test {
-namespace {
+namespace work_deque_test { namespace {
 
 using opkit::detail::WorkDeque;
 

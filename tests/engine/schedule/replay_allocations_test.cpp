@@ -13,8 +13,7 @@
 #include "support/count_allocations.hpp"
 #include "support/watchdog.hpp"
 
-namespace replay_allocations_test {
-namespace {
+namespace replay_allocations_test { namespace {
 
 using opkit::NodeState;
 using opkit::Replay;

@@ -14,8 +14,7 @@
 #include "support/error_of.hpp"
 #include "support/watchdog.hpp"
 
-namespace replay_cancel_test {
-namespace {
+namespace replay_cancel_test { namespace {
 
 using opkit::Error;
 using opkit::ErrorCode;

@@ -8,8 +8,7 @@
 #include "opkit/engine/schedule/schedule.hpp"
 #include "support/text.hpp"
 
-namespace replay_mode_test {
-namespace {
+namespace replay_mode_test { namespace {
 
 using opkit::ReplayMode;
 using opkit::Schedule;

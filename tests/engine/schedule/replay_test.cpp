@@ -19,8 +19,7 @@
 #include "support/error_of.hpp"
 #include "support/watchdog.hpp"
 
-namespace replay_test {
-namespace {
+namespace replay_test { namespace {
 
 using opkit::Error;
 using opkit::ErrorCode;

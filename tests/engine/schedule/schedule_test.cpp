@@ -11,8 +11,7 @@
 #include "engine/random_graph.hpp"
 #include "support/error_of.hpp"
 
-namespace schedule_test {
-namespace {
+namespace schedule_test { namespace {
 
 using opkit::ErrorCode;
 using opkit::Schedule;

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace task_store_test {
-namespace {
+namespace task_store_test { namespace {
 
 using opkit::detail::TaskRecord;
 using opkit::detail::TaskStore;

@@ -12,8 +12,7 @@
 #include "random_run.hpp"
 #include "support/error_of.hpp"
 
-namespace lifetimes_test {
-namespace {
+namespace lifetimes_test { namespace {
 
 using opkit::FindLifetimes;
 using opkit::InPlaceOption;

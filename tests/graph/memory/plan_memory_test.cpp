@@ -14,8 +14,7 @@
 #include "opkit/op/random.hpp"
 #include "support/error_of.hpp"
 
-namespace plan_memory_test {
-namespace {
+namespace plan_memory_test { namespace {
 
 using opkit::ErrorCode;
 using opkit::MemoryConflicts;

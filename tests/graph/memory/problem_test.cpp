@@ -7,8 +7,7 @@
 #include "opkit/graph/memory/bit_matrix.hpp"
 #include "opkit/op/random.hpp"
 
-namespace problem_test {
-namespace {
+namespace problem_test { namespace {
 
 using opkit::MemoryInterval;
 using opkit::RandomGenerator;

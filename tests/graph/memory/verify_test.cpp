@@ -12,8 +12,7 @@
 #include "random_run.hpp"
 #include "support/error_of.hpp"
 
-namespace verify_test {
-namespace {
+namespace verify_test { namespace {
 
 using opkit::MemoryInterval;
 using opkit::MemoryPlan;

@@ -2,8 +2,7 @@
 
 #include <doctest/doctest.h>
 
-namespace shape_cache_test {
-namespace {
+namespace shape_cache_test { namespace {
 
 using opkit::DType;
 using opkit::MakeIntrusive;

@@ -7,8 +7,7 @@
 
 #include "support/error_of.hpp"
 
-namespace memory_csv_test {
-namespace {
+namespace memory_csv_test { namespace {
 
 using opkit::MemoryTable;
 using opkit::ReadMemoryCsv;

@@ -10,8 +10,7 @@
 #include "support/error_of.hpp"
 #include "support/text.hpp"
 
-namespace memory_svg_test {
-namespace {
+namespace memory_svg_test { namespace {
 
 using opkit::DrawMemoryPlan;
 using opkit::MemoryInterval;

@@ -13,8 +13,7 @@
 #include "opkit/op/typed_operator.hpp"
 #include "support/error_of.hpp"
 
-namespace direct_call_test {
-namespace {
+namespace direct_call_test { namespace {
 
 using opkit::Attr;
 using opkit::CPUContext;

@@ -4,8 +4,7 @@
 
 #include "opkit/core/tensor.hpp"
 
-namespace guard_allocator_test {
-namespace {
+namespace guard_allocator_test { namespace {
 
 using opkit::DType;
 using opkit::GetAllocator;

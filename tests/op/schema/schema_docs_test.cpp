@@ -6,8 +6,7 @@
 #include "opkit/op/registration.hpp"
 #include "support/error_of.hpp"
 
-namespace schema_docs_test {
-namespace {
+namespace schema_docs_test { namespace {
 
 using opkit::DType;
 using opkit::OpSchema;

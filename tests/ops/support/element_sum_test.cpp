@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-namespace element_sum_test {
-namespace {
+namespace element_sum_test { namespace {
 
 using opkit::detail::SumType;
 using opkit::detail::ToElement;

@@ -4,8 +4,7 @@
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>
 
-namespace testing_ops {
-namespace {
+namespace testing_ops { namespace {
 
 using namespace opkit;  // NOLINT: as an author writes it
 

@@ -12,7 +12,7 @@
 #include "opkit/backends/cuda/stream.hpp"
 #include "opkit/core/allocator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Allocates from a memory pool of its own for each device. Memory that a run allocates while it
 // issues work is ordered with the run's stream (CUDAStream::Issuing). Work on that stream, and on
@@ -203,6 +203,6 @@ inline const bool cuda_allocators_registered = [] {
 }();
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_ALLOCATOR_HPP_

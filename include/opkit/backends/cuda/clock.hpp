@@ -13,8 +13,7 @@
 #include "opkit/backends/cuda/stream.hpp"
 #include "opkit/base/platform.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The clock of one device; it lives as long as the process. CUDA reports only the time between two
 // events, in ms as a float. So the clock records a mark in a stream of its own, whose host time is
@@ -76,6 +75,6 @@ class CUDAClock {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_CLOCK_HPP_

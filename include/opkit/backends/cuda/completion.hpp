@@ -16,8 +16,7 @@
 #include "opkit/backends/cuda/error.hpp"
 #include "opkit/base/unique_function.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A queue of completions and its threads. Thread-safe. One thread serves the queue; another one
 // starts only if a completion requests a further completion and no thread is idle. The threads
@@ -94,6 +93,6 @@ class CUDACompletions {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_COMPLETION_HPP_

@@ -13,7 +13,7 @@
 #include "opkit/device/context.hpp"
 #include "opkit/device/native_stream.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   bool RunOnDevice() override {
 //     …
@@ -150,6 +150,6 @@ inline void IssueOnCUDAStream(Device device, void* stream, FunctionRef<void()> i
     RegisterNativeStreams(DeviceType::kCUDA, &IssueOnCUDAStream);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_CONTEXT_HPP_

@@ -13,8 +13,7 @@
 #include "opkit/graph/plan/converters.hpp"
 #endif
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Copies `nbytes` bytes on `native_stream`. Without a stream it copies after the work on the
 // calling thread's current streams of both devices, and waits for the copy. A copy between host
@@ -72,6 +71,6 @@ inline const bool cuda_copies_registered = [] {
 }();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_COPY_HPP_

@@ -7,7 +7,7 @@
 #include "opkit/backends/cuda/error.hpp"
 #include "opkit/core/device.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the number of devices; 0 without a driver. The driver is queried once.
 inline int CUDADeviceCount() {
@@ -76,6 +76,6 @@ class CUDADeviceGuard {
   int previous_ = -1;  // -1: nothing to restore
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_DEVICE_HPP_

@@ -6,14 +6,13 @@
 #include "opkit/backends/cuda/context.hpp"
 #include "opkit/engine/engine.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 //   engine.Push([&] { Kernel<<<blocks, threads, 0, CUDAStream::Current(0)->handle()>>>(…); },
 //               {x}, {y}, {.device = {DeviceType::kCUDA, 0}});
 inline const bool cuda_engine_registered = RegisterEngineDevice<CUDAContext>();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_ENGINE_HPP_

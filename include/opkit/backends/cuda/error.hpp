@@ -7,8 +7,7 @@
 
 #include "opkit/base/error.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline ErrorCode CUDAErrorCode(cudaError_t status) {
   switch (status) {
@@ -81,7 +80,7 @@ inline void CheckCUDALaunches() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // Throws an Error with the call's text, its source line and CUDA's explanation unless the call
 // returns cudaSuccess. Codes: kOutOfMemory, kUnsupported (no device, driver or code for it),

@@ -12,8 +12,7 @@
 #include "opkit/device/event.hpp"
 #include "opkit/device/invocation.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Frees `retained` once the stream has passed the mark, even if the event was completed by hand,
 // cancelled or destroyed before.
@@ -178,6 +177,6 @@ inline const bool cuda_events_registered = [] {
 }();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_EVENT_HPP_

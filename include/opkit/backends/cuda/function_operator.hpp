@@ -6,10 +6,9 @@
 #include "opkit/backends/cuda/context.hpp"
 #include "opkit/op/function/function_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 [[maybe_unused]] inline const bool kCUDARunsFunctions = EnableFunctionOperators<CUDAContext>();
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_FUNCTION_OPERATOR_HPP_

@@ -12,7 +12,7 @@
 #include "opkit/backends/cuda/device.hpp"
 #include "opkit/base/index.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class CUDAStream;
 
@@ -100,6 +100,6 @@ class CUDAMark {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_MARK_HPP_

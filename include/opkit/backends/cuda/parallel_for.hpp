@@ -10,7 +10,7 @@
 #include "opkit/engine/context_parallel_for.hpp"
 #include "opkit/op/abi/op_resource.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 #ifdef OPKIT_DEVICE_COMPILER
 
@@ -98,6 +98,6 @@ void ParallelFor(CUDAContext&, int64_t, F, int64_t = kAutoGrain) {
 
 #endif  // OPKIT_DEVICE_COMPILER
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_

@@ -17,7 +17,7 @@
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/device/invocation.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -435,6 +435,6 @@ class CUDAStreamScope {
   CUDAStream* previous_current_ = nullptr;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_CUDA_STREAM_HPP_

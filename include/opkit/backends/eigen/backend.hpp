@@ -6,7 +6,7 @@
 
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr const char* kEigenBackend = "eigen";
 inline constexpr int kEigenRank = 100;
@@ -39,6 +39,6 @@ inline void RequireFloat32(const OperatorBase& op) {
   RequireDTypes(op, kEigenBackend, {DType::kFloat32});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_BACKEND_HPP_

@@ -9,7 +9,7 @@
 #include "opkit/backends/eigen/support/conv_plan.hpp"
 #include "opkit/backends/eigen/support/im2col.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Runs tasks of a ConvPlan, one after another, with the scratch memory of one thread.
@@ -242,6 +242,6 @@ class ConvEigenOp final : public ConvOpBase {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Conv, eigen, ConvEigenOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_CONV_HPP_

@@ -10,7 +10,7 @@
 #include "opkit/backends/eigen/support/task_plan.hpp"
 #include "opkit/ops/nn/conv_transpose.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The tasks of a transposed convolution of known sizes. A task computes a block of output channels
@@ -178,6 +178,6 @@ class ConvTransposeEigenOp final : public ConvTransposeOpBase {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(ConvTranspose, eigen, ConvTransposeEigenOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_

@@ -5,7 +5,7 @@
 #include "opkit/backends/eigen/support/elementwise_kernel.hpp"
 #include "opkit/ops/nn/activation.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Clip of a packet: `high` wins if `low` is above `high`. A NaN stays a NaN.
@@ -34,6 +34,6 @@ OPKIT_EIGEN_PACKETS(Sigmoid, EigenMath);
 OPKIT_EIGEN_PACKETS(Softplus, EigenMath);
 OPKIT_EIGEN_PACKETS(Tanh, EigenMath);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ACTIVATION_HPP_

@@ -7,7 +7,7 @@
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/variadic.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Computes x^0.5 like std::pow: infinity for -infinity, and 0 for -0.
@@ -89,6 +89,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Mean, eigen, detail::EigenFold<MeanOp, d
 OPKIT_EIGEN_PACKETS(Min, EigenFold);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sum, eigen, detail::EigenFold<SumOp, detail::AddPacket>);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ARITHMETIC_HPP_

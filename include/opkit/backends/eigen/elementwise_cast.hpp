@@ -6,7 +6,7 @@
 #include "opkit/backends/eigen/support/elementwise_vectors.hpp"
 #include "opkit/ops/cast.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 template <class From, class To>
@@ -70,6 +70,6 @@ class EigenCastOp final : public CastOp {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Cast, eigen, detail::EigenCastOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_

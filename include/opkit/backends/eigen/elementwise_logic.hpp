@@ -8,7 +8,7 @@
 #include "opkit/ops/math/unary.hpp"
 #include "opkit/ops/where.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 template <class Predicate, class T>
@@ -157,6 +157,6 @@ OPKIT_VECTOR_PREDICATE(Less, <);
 OPKIT_VECTOR_PREDICATE(LessOrEqual, <=);
 #undef OPKIT_VECTOR_PREDICATE
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_

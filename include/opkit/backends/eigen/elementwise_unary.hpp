@@ -5,7 +5,7 @@
 #include "opkit/backends/eigen/support/elementwise_kernel.hpp"
 #include "opkit/ops/math/unary.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_EIGEN_PACKETS(Abs, EigenUnary);
 OPKIT_EIGEN_PACKETS(Ceil, EigenUnary);
@@ -21,6 +21,6 @@ OPKIT_EIGEN_PACKETS(Sign, EigenUnary);
 OPKIT_EIGEN_PACKETS(Sin, EigenMath);
 OPKIT_EIGEN_PACKETS(Sqrt, EigenUnary);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_ELEMENTWISE_UNARY_HPP_

@@ -6,7 +6,7 @@
 #include "opkit/backends/eigen/support/eigen.hpp"
 #include "opkit/ops/nn/layer_normalization.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Computes row by row, in two passes over each row: first its mean, then the squared differences
 // from the mean.
@@ -90,6 +90,6 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LayerNormalization, eigen, LayerNormalizationEigenOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_LAYER_NORMALIZATION_HPP_

@@ -5,7 +5,7 @@
 #include "opkit/backends/eigen/support/gemm.hpp"
 #include "opkit/ops/math/matmul.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Proposes a kernel for float32 and float64. Throws UnsupportedOperatorFeature for other types.
@@ -146,6 +146,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMul, eigen, MatMulEigenOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMulGradient, eigen, MatMulGradientEigenOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Gemm, eigen, GemmEigenOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_MATMUL_HPP_

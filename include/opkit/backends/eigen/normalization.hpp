@@ -8,7 +8,7 @@
 #include "opkit/backends/eigen/support/eigen.hpp"
 #include "opkit/ops/nn/normalization.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 using FloatArray = Eigen::Map<Eigen::ArrayXf>;
@@ -193,6 +193,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(BatchNormalization, eigen, BatchNormaliz
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(InstanceNormalization, eigen, InstanceNormalizationEigenOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LRN, eigen, LrnEigenOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_NORMALIZATION_HPP_

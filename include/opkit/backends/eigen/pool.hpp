@@ -11,7 +11,7 @@
 #include "opkit/backends/eigen/support/tile.hpp"
 #include "opkit/ops/nn/pool.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The factors that turn sums of windows into means, along one axis: 1 / (number of a window's
@@ -324,6 +324,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MaxPool, eigen, MaxPoolEigenOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GlobalAveragePool, eigen, GlobalAveragePoolEigenOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GlobalMaxPool, eigen, GlobalMaxPoolEigenOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_POOL_HPP_

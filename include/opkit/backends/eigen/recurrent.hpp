@@ -6,7 +6,7 @@
 #include "opkit/backends/eigen/support/gemm.hpp"
 #include "opkit/ops/nn/recurrent.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Weights, states and buffers of one direction of a layer during a run.
@@ -306,6 +306,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LSTM, eigen, RecurrentEigenOp<LstmLayer>
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GRU, eigen, RecurrentEigenOp<GruLayer>);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(RNN, eigen, RecurrentEigenOp<RnnLayer>);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_RECURRENT_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/backends/eigen/support/eigen.hpp"
 #include "opkit/ops/math/reduce.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 using ReduceVector = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
@@ -240,6 +240,6 @@ OPKIT_FAST_REDUCTION(ReduceL2, detail::FastL2);
 OPKIT_FAST_REDUCTION(ReduceSumSquare, detail::FastSumSquare);
 #undef OPKIT_FAST_REDUCTION
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_REDUCE_HPP_

@@ -5,8 +5,7 @@
 #include "opkit/backends/eigen/support/elementwise_math.hpp"
 #include "opkit/ops/nn/softmax.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // exp with underflow to 0. The result of Eigen's array expression would stay above 0.
 struct SoftmaxExp {
@@ -15,13 +14,13 @@ struct SoftmaxExp {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 template <>
 struct Eigen::internal::functor_traits<opkit::detail::SoftmaxExp>
     : Eigen::internal::functor_traits<Eigen::internal::scalar_exp_op<float>> {};
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Along the last axis, computes row by row in vectors. Along another axis, computes blocks of
 // columns, each as one vector, so that memory is always read in order.
@@ -104,6 +103,6 @@ class SoftmaxEigenOp final : public SoftmaxOpBase {
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Softmax, eigen, SoftmaxEigenOp<false>);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LogSoftmax, eigen, SoftmaxEigenOp<true>);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_

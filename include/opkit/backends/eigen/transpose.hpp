@@ -6,7 +6,7 @@
 #include "opkit/ops/support/strided_copy.hpp"
 #include "opkit/ops/transpose.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class TransposeEigenOp final : public TransposeOpBase {
  public:
@@ -29,6 +29,6 @@ class TransposeEigenOp final : public TransposeOpBase {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Transpose, eigen, TransposeEigenOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_TRANSPOSE_HPP_

@@ -7,7 +7,7 @@
 
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr const char* kOnednnBackend = "onednn";
 inline constexpr int kOnednnRank = 200;
@@ -51,6 +51,6 @@ inline void RequireOnednnFloat32(const OperatorBase& op) {
   RequireDTypes(op, kOnednnBackend, {DType::kFloat32});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_

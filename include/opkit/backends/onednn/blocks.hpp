@@ -6,8 +6,7 @@
 #include "opkit/backends/onednn/layout.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The extents of images in blocks of channels: [planes, pixels, block], where a plane is one block
 // of channels of one image. The last block is filled up with pads, which are 0.
@@ -124,6 +123,6 @@ inline KernelConfig OnednnBlocksConfig(const KernelQuery& query, int64_t block, 
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_BLOCKS_HPP_

@@ -5,7 +5,7 @@
 #include "opkit/backends/onednn/blocks.hpp"
 #include "opkit/ops/concat.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ConcatOnednnOp final : public StandardOperator {
  public:
@@ -55,6 +55,6 @@ class ConcatOnednnOp final : public StandardOperator {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Concat, onednn, ConcatOnednnOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_CONCAT_HPP_

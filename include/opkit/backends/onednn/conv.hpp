@@ -8,7 +8,7 @@
 #include "opkit/backends/onednn/epilogue.hpp"
 #include "opkit/ops/nn/conv.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A convolution of known shapes, in the terms of oneDNN. Makes its primitives.
@@ -403,6 +403,6 @@ OPKIT_OPERATOR_SCHEMA(FusedConv)
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Conv, onednn, ConvOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(FusedConv, onednn, ConvOnednnOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_CONV_HPP_

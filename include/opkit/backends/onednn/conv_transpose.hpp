@@ -7,7 +7,7 @@
 #include "opkit/backends/onednn/conv.hpp"
 #include "opkit/ops/nn/conv_transpose.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A transposed convolution of known shapes, in the terms of oneDNN: X is the source, and weights
@@ -152,6 +152,6 @@ class ConvTransposeOnednnOp final : public ConvTransposeOpBase {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(ConvTranspose, onednn, ConvTransposeOnednnOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_CONV_TRANSPOSE_HPP_

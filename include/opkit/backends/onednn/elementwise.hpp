@@ -9,7 +9,7 @@
 #include "opkit/ops/math/variadic.hpp"
 #include "opkit/ops/nn/activation.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The base of the operators of one input (and of Clip, whose limits it ignores). Runs in the layout
@@ -249,6 +249,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sub, onednn, SubOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Mul, onednn, MulOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Div, onednn, DivOnednnOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_ELEMENTWISE_HPP_

@@ -10,8 +10,7 @@
 #include "opkit/backends/onednn/primitive.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class OnednnEpilogue {
  public:
@@ -209,6 +208,6 @@ class OnednnEpilogue {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_EPILOGUE_HPP_

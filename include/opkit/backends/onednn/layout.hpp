@@ -9,8 +9,7 @@
 #include "opkit/engine/context_parallel_for.hpp"
 #include "opkit/graph/plan/converters.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline const dnnl::engine& OnednnEngine() {
   static const auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed
@@ -256,6 +255,6 @@ inline void OnednnConvert(const Tensor& from, Tensor& to) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_

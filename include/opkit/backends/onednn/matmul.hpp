@@ -7,7 +7,7 @@
 #include "opkit/backends/onednn/epilogue.hpp"
 #include "opkit/ops/math/matmul.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The product Y = X W + B with X [m, k], W [k, n] (stored as [n, k] with `transposed`) and B [n].
@@ -352,6 +352,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(FusedMatMul, onednn, FusedMatMulOnednnOp
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMul, onednn, MatMulOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Gemm, onednn, GemmOnednnOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_MATMUL_HPP_

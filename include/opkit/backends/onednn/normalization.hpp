@@ -7,7 +7,7 @@
 #include "opkit/backends/onednn/epilogue.hpp"
 #include "opkit/ops/nn/normalization.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kernel of BatchNormalization and of FusedBatchNormalization, which plans make from a
 // BatchNormalization and a Relu.
@@ -107,6 +107,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(BatchNormalization, onednn, BatchNormali
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(FusedBatchNormalization, onednn,
                                         BatchNormalizationOnednnOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_NORMALIZATION_HPP_

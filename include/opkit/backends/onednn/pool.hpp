@@ -7,7 +7,7 @@
 #include "opkit/backends/onednn/primitive.hpp"
 #include "opkit/ops/nn/pool.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The windows of a pool in the terms of oneDNN.
@@ -208,6 +208,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MaxPool, onednn, MaxPoolOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(AveragePool, onednn, AveragePoolOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GlobalAveragePool, onednn, GlobalAveragePoolOnednnOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_POOL_HPP_

@@ -10,8 +10,7 @@
 #include "opkit/backends/onednn/layout.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A part of an operator's work: a primitive and where its arguments begin.
 struct OnednnPiece {
@@ -128,6 +127,6 @@ inline int64_t OnednnPieces(double flops, int threads, int64_t most) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_PRIMITIVE_HPP_

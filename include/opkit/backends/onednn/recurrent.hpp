@@ -6,7 +6,7 @@
 #include "opkit/backends/onednn/primitive.hpp"
 #include "opkit/ops/nn/recurrent.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns, for each gate of oneDNN, its index among the gates of ONNX. For LSTM oneDNN's order is
@@ -271,6 +271,6 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LSTM, onednn, RecurrentOnednnOp<LstmLayer>);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GRU, onednn, RecurrentOnednnOp<GruLayer>);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_RECURRENT_HPP_

@@ -11,7 +11,7 @@
 #include "opkit/backends/onednn/primitive.hpp"
 #include "opkit/ops/math/reduce.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns oneDNN's algorithm for ReduceSum and ReduceMean. oneDNN's other reductions differ from
@@ -254,6 +254,6 @@ OPKIT_ONEDNN_REDUCTION(ReduceL2, detail::ReduceAsL2<float>, detail::OnednnSumSqu
 OPKIT_ONEDNN_REDUCTION(ReduceSumSquare, detail::ReduceAsSumSquare<float>, detail::OnednnSumSquare);
 #undef OPKIT_ONEDNN_REDUCTION
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_REDUCE_HPP_

@@ -6,7 +6,7 @@
 #include "opkit/backends/onednn/blocks.hpp"
 #include "opkit/ops/nn/resize.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ResizeOnednnOp final : public StandardOperator {
  public:
@@ -73,6 +73,6 @@ class ResizeOnednnOp final : public StandardOperator {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Resize, onednn, ResizeOnednnOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_RESIZE_HPP_

@@ -11,7 +11,7 @@
 #include "opkit/ops/nn/layer_normalization.hpp"
 #include "opkit/ops/nn/softmax.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Softmax and LogSoftmax along an axis of [outer, extent, inner]. For a row with a NaN or +infinity
 // oneDNN computes numbers, but the result must be NaN. So such rows are found first and set to NaN
@@ -166,6 +166,6 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Softmax, onednn, SoftmaxOnednnOp<false>)
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LogSoftmax, onednn, SoftmaxOnednnOp<true>);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LayerNormalization, onednn, LayerNormalizationOnednnOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_ROWS_HPP_

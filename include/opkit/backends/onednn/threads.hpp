@@ -7,7 +7,7 @@
 
 #include "opkit/backends/onednn/backend.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Functions of the OpenMP runtime with which oneDNN is linked, looked up in the process by name.
@@ -56,6 +56,6 @@ class OnednnScope {
   int before_ = 1;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_THREADS_HPP_

@@ -7,8 +7,7 @@
 
 #include "opkit/backends/onednn/backend.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using OnednnType = dnnl::memory::data_type;
 
@@ -39,6 +38,6 @@ inline OnednnType RequireOnednnType(DType dtype) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_ONEDNN_TYPES_HPP_

@@ -21,8 +21,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/base/platform.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Kind of a record on the pipe. A record is a head and a text; the text of kThrown begins with one
 // byte, the error code.
@@ -295,6 +294,6 @@ OPKIT_INLINE int CountOtherThreads() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_

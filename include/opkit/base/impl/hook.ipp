@@ -5,8 +5,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/base/hook.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
@@ -15,6 +14,6 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_

@@ -5,7 +5,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/base/name_index.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
@@ -52,6 +52,6 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_

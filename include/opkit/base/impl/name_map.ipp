@@ -4,8 +4,7 @@
 
 #include "opkit/base/name_map.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE size_t LowerRow(const NamedRows& rows, std::string_view name) {
   size_t low = 0, high = rows.size();
@@ -38,6 +37,6 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_

@@ -11,7 +11,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/base/strings.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands
@@ -119,6 +119,6 @@ OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
   file.Commit();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_

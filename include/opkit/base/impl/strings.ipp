@@ -6,8 +6,7 @@
 
 #include "opkit/base/strings.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void Text::AppendLiteral(std::string& out, Value part) {
   out += part.object ? static_cast<const char*>(part.object) : "(null)";
@@ -41,6 +40,6 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_

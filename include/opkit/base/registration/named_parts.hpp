@@ -11,8 +11,7 @@
 #include "opkit/base/registration/source_place.hpp"
 #include "opkit/base/suggest.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A thread-safe table. Part is RefCounted and has `const std::string& name() const`.
 template <class Part>
@@ -82,6 +81,6 @@ class NamedParts {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_

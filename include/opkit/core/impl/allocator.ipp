@@ -4,7 +4,7 @@
 
 #include "opkit/core/allocator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 inline void TellMemorySink(const Allocator& allocator, int64_t bytes, int64_t live) noexcept {
@@ -73,6 +73,6 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
   return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_

@@ -4,7 +4,7 @@
 
 #include "opkit/core/attribute.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const char* ToString(AttributeType type) {
   constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
@@ -70,6 +70,6 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   return names;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_

@@ -8,7 +8,7 @@
 #include "opkit/core/channels_last.hpp"
 #include "opkit/core/layout_registry.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Transposes elements of one size, in tiles that fit the first-level cache.
@@ -71,6 +71,6 @@ OPKIT_INLINE LayoutId ChannelsLast() {
   return id;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_CHANNELS_LAST_IPP_

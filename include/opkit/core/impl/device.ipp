@@ -4,7 +4,7 @@
 
 #include "opkit/core/device.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
@@ -92,6 +92,6 @@ OPKIT_INLINE Device MemoryDevice(Device device) {
   return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_DEVICE_IPP_

@@ -11,7 +11,7 @@
 #include "opkit/base/suggest.hpp"
 #include "opkit/core/layout_registry.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The layouts and converters of this image. Thread-safe.
@@ -333,6 +333,6 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
   detail::ConvertDirectly(detail::BeforeLastStep(from, path), to);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_

@@ -6,7 +6,7 @@
 
 #include "opkit/core/symbolic_shape.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Dim Dim::Symbol(std::string name) {
   Dim dim;
@@ -147,6 +147,6 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
   return static_cast<size_t>(found);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_

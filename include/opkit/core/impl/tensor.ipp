@@ -4,7 +4,7 @@
 
 #include "opkit/core/tensor.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -283,6 +283,6 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_TENSOR_IPP_

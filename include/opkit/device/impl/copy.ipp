@@ -5,7 +5,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/device/copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns null if no function is registered.
@@ -113,6 +113,6 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   *target = std::move(prepared.target);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_

@@ -4,7 +4,7 @@
 
 #include "opkit/device/cpu_stream.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
   // Never freed: the threads use their streams until the process ends.
@@ -157,6 +157,6 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
   drained_->Finish();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_

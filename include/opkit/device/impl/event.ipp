@@ -5,7 +5,7 @@
 #include "opkit/device/event.hpp"
 #include "opkit/device/invocation.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool EventState::Schedule() {
   detail::MutexLock lock(mutex_);
@@ -181,6 +181,6 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_

@@ -12,8 +12,7 @@
 #include "opkit/engine/dependency/var_state.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operation that runs on this thread; while it waits another may run inside.
 struct OpFrame {
@@ -313,6 +312,6 @@ class EngineCore final : public AsyncEngine {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_

@@ -5,7 +5,7 @@
 
 #include "opkit/device/cpu_stream.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Issues `work` on that stream and records the event behind it.
@@ -41,7 +41,7 @@ bool RegisterEngineDevice() {
   return true;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/engine/dependency/impl/engine_device.ipp"

@@ -12,8 +12,7 @@
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/engine/pool/spin_lock.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A failure of one operation. Thread-safe.
 class Failure final : public RefCounted {
@@ -112,6 +111,6 @@ class FailureLog {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_

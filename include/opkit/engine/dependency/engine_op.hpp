@@ -13,8 +13,7 @@
 #include "opkit/engine/pool/inbox.hpp"
 #include "opkit/engine/pool/latch.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class VarState;
 
@@ -298,6 +297,6 @@ class OpRecords {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_

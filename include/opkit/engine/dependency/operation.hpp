@@ -9,7 +9,7 @@
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/core/device.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies have a stream of their own on every device.
 enum class OpKind : uint8_t { kNormal, kCopy };
@@ -109,7 +109,7 @@ struct OpClosure {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/engine/dependency/impl/operation.ipp"

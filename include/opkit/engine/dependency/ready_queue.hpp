@@ -9,8 +9,7 @@
 
 #include "opkit/engine/dependency/engine_op.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Thread-safe. Operations of priority 0, nearly all, are in an inbox. One queue for each worker
 // would be cheaper still, but an operation could then lie behind another that waits for it. The
@@ -75,6 +74,6 @@ class ReadyQueue {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_

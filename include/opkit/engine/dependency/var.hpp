@@ -9,7 +9,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 class EngineCore;
@@ -43,6 +43,6 @@ struct VarList : std::span<const Var> {
   VarList(const std::vector<Var>& vars) : span(vars) {}
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_VAR_HPP_

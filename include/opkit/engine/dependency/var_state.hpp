@@ -9,8 +9,7 @@
 #include "opkit/engine/pool/latch.hpp"
 #include "opkit/engine/pool/spin_lock.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A thread that waits until every pushed write of the Var has ended: a reader without an operation,
 // on that thread's stack.
@@ -198,6 +197,6 @@ class VarTable {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_VAR_STATE_HPP_

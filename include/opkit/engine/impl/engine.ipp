@@ -11,7 +11,7 @@
 #include "opkit/engine/engine.hpp"
 #include "opkit/engine/pool/engine_scope.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline bool IsNaive(const EngineOptions& options) {
@@ -70,6 +70,6 @@ OPKIT_INLINE detail::OpSlot Engine::Prepare(VarList reads, VarList writes,
 OPKIT_INLINE void Engine::Submit(detail::EngineOp* op) { core_->Submit(op); }
 OPKIT_INLINE void Engine::Abandon(detail::EngineOp* op) { core_->Abandon(op); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_ENGINE_IPP_

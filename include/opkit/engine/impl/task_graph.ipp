@@ -8,7 +8,7 @@
 #include "opkit/engine/schedule/replay.hpp"
 #include "opkit/engine/task_graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The record of node n lies at `stride` times n: the function's call pointer, then its bytes.
 struct FrozenTaskGraph::State final : detail::RefCounted {
@@ -90,6 +90,6 @@ OPKIT_INLINE FrozenTaskGraph TaskGraph::Freeze(const FreezeOptions& options) con
   return FrozenTaskGraph(detail::MakeIntrusive<FrozenTaskGraph::State>(*this, stride, options));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_TASK_GRAPH_IPP_

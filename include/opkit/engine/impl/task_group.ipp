@@ -4,7 +4,7 @@
 
 #include "opkit/engine/task_group.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A task of a group; deletes itself when it has run.
 struct TaskGroup::Member : PoolTask {
@@ -44,6 +44,6 @@ OPKIT_INLINE void TaskGroup::Wait() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_

@@ -12,7 +12,7 @@
 #include "opkit/engine/pool/work_deque.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A worker of a pool: its thread and its queue.
@@ -393,6 +393,6 @@ OPKIT_INLINE void ThreadPool::ResetAfterFork() {
   idle_.ResetAfterFork();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_

@@ -8,8 +8,7 @@
 
 #include "opkit/base/platform.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A place in the list, on the sleeping thread's stack.
 struct IdleThread {
@@ -116,6 +115,6 @@ class IdleList {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_

@@ -4,8 +4,7 @@
 
 #include "opkit/base/platform.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct SpinTimes {  // in ticks
   uint64_t idle = 0;
@@ -40,6 +39,6 @@ class IdleSpin {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_

@@ -5,8 +5,7 @@
 
 #include "opkit/engine/pool/spin_lock.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct InboxNode {
   std::atomic<InboxNode*> next{nullptr};
@@ -81,6 +80,6 @@ class Inbox {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_

@@ -14,8 +14,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/device/invocation.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
@@ -169,6 +168,6 @@ class LoopBoard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_

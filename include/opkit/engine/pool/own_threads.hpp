@@ -8,7 +8,7 @@
 #include "opkit/base/function_ref.hpp"
 #include "opkit/base/unique_function.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
 // returned. `work` throws nothing. Called by several threads at once.
@@ -25,6 +25,6 @@ struct OwnThreads {
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_

@@ -7,8 +7,7 @@
 
 #include "opkit/base/platform.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
 // thread that finds it locked for long yields the CPU, since the holder may have lost its own.
@@ -53,6 +52,6 @@ class SpinLockGuard {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_

@@ -12,8 +12,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/base/platform.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Holds pointers it does not own. The thread that gets an item sees what was written before its
 // Push.
@@ -95,6 +94,6 @@ class WorkDeque {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_

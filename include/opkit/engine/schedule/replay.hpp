@@ -12,7 +12,7 @@
 #include "opkit/base/unique_function.hpp"
 #include "opkit/engine/schedule/replay_core.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class NodeState {
   kDone,
@@ -245,6 +245,6 @@ class Replay {
   const detail::IntrusivePtr<Core> core_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_

@@ -16,8 +16,7 @@
 #include "opkit/engine/schedule/schedule.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Intrusive stack of ready nodes; reuses their dependency counters as links.
 struct ReadyChain {
@@ -143,7 +142,7 @@ class ReplayCore : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/engine/schedule/impl/replay_core.ipp"

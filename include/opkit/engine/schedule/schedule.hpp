@@ -11,7 +11,7 @@
 #include "opkit/base/function_ref.hpp"
 #include "opkit/base/index.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // `to` starts after `from` has completed or, when `early`, as soon as the body of `from` has
 // returned: its work has been issued to the device that `to` issues to.
@@ -124,7 +124,7 @@ class Schedule {
   int width_nodes_[kWidthClasses] = {};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/engine/schedule/impl/schedule.ipp"

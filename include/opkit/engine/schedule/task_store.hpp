@@ -12,8 +12,7 @@
 
 #include "opkit/base/ref_counted.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A call pointer, and the bytes of a function or of a pointer to it.
 struct TaskRecord {
@@ -92,6 +91,6 @@ class TaskStore final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_

@@ -5,7 +5,7 @@
 
 #include "opkit/graph/executor.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The tolerances of CompareRuns. An element differs if |found - expected| > atol + rtol *
 // |expected|, as in numpy.allclose. Integers and bools must be equal. An infinity equals only
@@ -68,7 +68,7 @@ RunComparison CompareRuns(const Plan& plan, const Plan& expected,
                           const std::vector<NamedTensor>& inputs,
                           const CompareRunsOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/debug/impl/compare_runs.ipp"

@@ -5,7 +5,7 @@
 
 #include "opkit/graph/executor.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An output of a node, copied during a run.
 struct NodeValue {
@@ -34,7 +34,7 @@ std::vector<NodeValue> RunNodesOnValues(Executor& executor, const std::vector<Na
                                         const std::vector<NodeValue>& values);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/debug/impl/run_values.ipp"

@@ -9,8 +9,7 @@
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A copy of a graph to which gradient nodes are added.
 class GradientNodes {
@@ -153,6 +152,6 @@ class GradientNodes {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GradientOptions {
   std::string seed = {};  // the value that has the gradient of the loss; "": a constant of ones
@@ -63,7 +63,7 @@ bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
 void UseGradientsOfCarriedGraphs();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/gradient/impl/body_gradient.ipp"

@@ -6,8 +6,7 @@
 #include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/carried_graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The cache of results; set while an outermost body is inferred. Inference passes several times
 // over a graph and over the bodies of its nodes: without the cache, each level of nesting would
@@ -132,6 +131,6 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_

@@ -6,7 +6,7 @@
 
 #include "opkit/graph/carried_graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
@@ -71,6 +71,6 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
   return found ? GraphOf(*found) : nullptr;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_

@@ -6,7 +6,7 @@
 #include "opkit/base/name_map.hpp"
 #include "opkit/graph/dot.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes the text of one picture.
@@ -183,6 +183,6 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
   return detail::DrawDot(graph, &types, options, nullptr);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_DOT_IPP_

@@ -6,7 +6,7 @@
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
   static_cast<void>(plan.memory());  // throws while no shapes are known
@@ -39,6 +39,6 @@ OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
   return detail::DrawDot(found->view().graph(), &found->types(), options, &backends);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_

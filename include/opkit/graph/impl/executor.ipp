@@ -10,7 +10,7 @@
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/plan/tensor_bindings.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void NamedTensors::Add(const std::string& name, const Tensor& tensor) {
   items_.push_back({name, tensor});
@@ -478,6 +478,6 @@ OPKIT_INLINE const Tensor& Executor::output(std::string_view name) const {
 OPKIT_INLINE OperatorBase& Executor::op(int node) { return impl_->op(node); }
 OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMode(); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXECUTOR_IPP_

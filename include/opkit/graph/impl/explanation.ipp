@@ -8,7 +8,7 @@
 #include "opkit/profile/json_text.hpp"
 #include "opkit/profile/text_columns.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the device, the layouts and the estimated times of a candidate.
@@ -152,6 +152,6 @@ OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   return out;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_EXPLANATION_IPP_

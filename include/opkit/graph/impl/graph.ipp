@@ -7,7 +7,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
@@ -171,6 +171,6 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
         "; give one of them another name");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_

@@ -8,7 +8,7 @@
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/passes/evaluate_node.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void GraphTypes::SetData(int value, const Tensor& data) {
   auto* owned = new detail::Shared<Tensor>(data);
@@ -261,6 +261,6 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
   return std::move(inference).Run();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_

@@ -8,7 +8,7 @@
 #include "opkit/base/algorithm.hpp"
 #include "opkit/graph/graph_view.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
@@ -248,6 +248,6 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
   const GraphView view(graph);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_

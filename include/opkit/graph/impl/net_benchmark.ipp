@@ -9,7 +9,7 @@
 #include "opkit/base/strings.hpp"
 #include "opkit/graph/net_benchmark.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string Fixed(double value, int digits) {
@@ -66,6 +66,6 @@ OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
                 " runs\n");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_

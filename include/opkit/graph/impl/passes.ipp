@@ -5,7 +5,7 @@
 #include "opkit/graph/passes.hpp"
 #include "opkit/graph/passes/standard_passes.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
   passes_.erase(Find(name));
@@ -73,6 +73,6 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_

@@ -6,7 +6,7 @@
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/plan/recomputed_graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Indents NodeChoice::passed_over for Describe.
@@ -265,6 +265,6 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   return Plan(std::move(state));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_PLAN_IPP_

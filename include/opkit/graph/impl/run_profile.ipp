@@ -10,7 +10,7 @@
 #include "opkit/graph/run_profile.hpp"
 #include "opkit/profile/text_columns.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The steps of a schedule in one run of a profile.
@@ -178,6 +178,6 @@ OPKIT_INLINE std::string ToString(const RunProfile& run) {
          detail::AlignColumns(lines, 1);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_

@@ -9,7 +9,7 @@
 #include "opkit/base/strings.hpp"
 #include "opkit/graph/selection.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Appends a field with its escapes, and the character `end`.
@@ -78,6 +78,6 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
   return selection;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SELECTION_IPP_

@@ -10,7 +10,7 @@
 #include "opkit/graph/simple_net.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Puts a constant into the workspace. Throws kAlreadyExists if its blob has other contents.
@@ -158,6 +158,6 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
   return result;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_

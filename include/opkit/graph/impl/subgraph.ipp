@@ -8,7 +8,7 @@
 #include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The CarriedGraph of MakeSubgraph.
@@ -55,6 +55,6 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_SUBGRAPH_IPP_

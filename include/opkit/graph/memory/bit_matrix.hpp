@@ -8,8 +8,7 @@
 
 #include "opkit/base/index.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BitMatrix {
  public:
@@ -37,6 +36,6 @@ class BitMatrix {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_

@@ -6,7 +6,7 @@
 #include "opkit/base/function_ref.hpp"
 #include "opkit/graph/graph_view.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the most bytes that are live at once if nodes run in this order. A value is live from the
 // node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
@@ -18,7 +18,7 @@ int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
 // the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
 std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/memory/impl/node_order.ipp"

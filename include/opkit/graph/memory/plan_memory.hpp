@@ -6,7 +6,7 @@
 
 #include "opkit/graph/memory/types.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns offsets for buffers that conflict if their spans of time overlap.
 //
@@ -24,7 +24,7 @@ MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemoryPlanOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/memory/impl/plan_memory.ipp"

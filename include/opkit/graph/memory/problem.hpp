@@ -13,8 +13,7 @@
 #include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/memory/types.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
@@ -299,6 +298,6 @@ inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProb
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_

@@ -10,7 +10,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Steps that run one after the other, and the values between them. A value that no step makes is
 // there when the run starts, and takes no bytes.
@@ -57,7 +57,7 @@ struct RecomputedRun {
 // negative bytes or costs.
 RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/memory/impl/recompute.ipp"

@@ -9,7 +9,7 @@
 
 #include "opkit/base/timeout.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
 // of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
@@ -112,6 +112,6 @@ struct MemorySummary : ArenaSize {
   double recomputed_share = 0;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_

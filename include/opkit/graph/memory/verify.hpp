@@ -7,7 +7,7 @@
 #include "opkit/graph/memory/lifetime_types.hpp"
 #include "opkit/graph/memory/types.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Throws kFailedPrecondition if a legal run could overwrite bytes that are still needed, or if a
 // value is outside the arena or misaligned. `addresses` has the first byte of each value in the
@@ -25,7 +25,7 @@ void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryCo
                       const MemoryPlan& plan);
 void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/memory/impl/verify.ipp"

@@ -5,7 +5,7 @@
 
 #include "opkit/graph/graph_view.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kind of a node, which a partitioner chooses. Numbers from 0 on are the partitioner's own
 // kinds of subgraph.
@@ -49,7 +49,7 @@ CutResult CutSubgraphs(const CutProblem& problem);
 // for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
 std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/cut.ipp"

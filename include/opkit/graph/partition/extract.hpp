@@ -6,7 +6,7 @@
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/partition/extracted_subgraph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies the nodes, in the order in which they were added, and the constants that they read, which
 // share their storage with the graph's constants. Inputs of the body have the dtypes and shapes of
@@ -24,7 +24,7 @@ ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>&
 // result.
 Graph ReplaceNodes(const GraphView& view, const std::vector<NodeReplacement>& replacements);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/extract.ipp"

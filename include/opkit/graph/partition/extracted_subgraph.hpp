@@ -5,7 +5,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A graph made of nodes of a parent graph. Values keep their names: input i of the body is the
 // parent's value inputs[i], and output i is the parent's value outputs[i].
@@ -24,6 +24,6 @@ struct NodeReplacement {
   OperatorDef def;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_EXTRACTED_SUBGRAPH_HPP_

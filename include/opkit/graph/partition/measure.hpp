@@ -10,8 +10,7 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/partition/report.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the shortest time of several runs of a plan of the graph, in ns: a disturbance can only
 // make a run longer. Inputs are zeros, which every operator accepts as indices and lengths.
@@ -68,6 +67,6 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_MEASURE_HPP_

@@ -10,8 +10,7 @@
 #include "opkit/graph/partition/extracted_subgraph.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
   if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
@@ -257,6 +256,6 @@ class NodeReplacer {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_

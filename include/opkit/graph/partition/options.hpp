@@ -6,8 +6,7 @@
 #include "opkit/graph/partition/request.hpp"
 #include "opkit/graph/partition/view.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The options of request.hpp, parsed.
 struct PartitionLimits {
@@ -25,7 +24,7 @@ struct PartitionLimits {
 PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/options.ipp"

@@ -7,7 +7,7 @@
 #include "opkit/graph/partition/report.hpp"
 #include "opkit/graph/partition/request.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs the partitioners one after the other. A later partitioner may not take the nodes that an
 // earlier one made, unless it has the option see_taken. The graph may contain unregistered
@@ -43,7 +43,7 @@ class Partitioner;
 bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
                          int line) noexcept;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/partition.ipp"

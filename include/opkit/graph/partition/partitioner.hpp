@@ -12,7 +12,7 @@
 #include "opkit/graph/partition/request.hpp"
 #include "opkit/graph/partition/view.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The nodes that a partitioner takes or refuses. Taking a node again changes its kind and set.
 class PartitionAnswer {
@@ -142,7 +142,7 @@ class PartitionerRegistry {
   detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/partitioner.ipp"

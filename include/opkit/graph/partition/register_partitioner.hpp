@@ -10,7 +10,7 @@
 #include "opkit/macros.hpp"
 #include "opkit/op/function/partition_signature.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // opkit's typed signatures of a partitioner's functions.
@@ -193,7 +193,7 @@ class PartitionerBuilder {
   detail::IntrusivePtr<detail::FunctionPartitioner> partitioner_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Registers a partitioner: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in
 // a program or in a library that includes opkit/partition.hpp. In a library without that header,

@@ -5,7 +5,7 @@
 
 #include "opkit/graph/dot.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The result of all partitioners of one Partition call.
 struct PartitionReport {
@@ -47,7 +47,7 @@ struct PartitionReport {
   std::string ToDot(const DotOptions& options = {}) const;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/report.ipp"

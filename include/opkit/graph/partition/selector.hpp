@@ -5,7 +5,7 @@
 
 #include "opkit/graph/partition/partitioner.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A selector for one graph. Select is called, in topological order, for every node that is in no
 // subgraph yet and that no earlier partitioner made. If it returns true, the subgraph grows from
@@ -43,7 +43,7 @@ class SubgraphSelector {
 // Throws kInvalidArgument for a wrong result of Filter, kOutOfRange for a kind below -1.
 void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/selector.ipp"

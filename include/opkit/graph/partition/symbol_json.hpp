@@ -6,7 +6,7 @@
 
 #include "opkit/graph/graph_inference.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The JSON text, and for each of its nodes the index of the graph's node. Inputs and constants are
 // nodes of the text too, with the op "null" and index -1.
@@ -29,7 +29,7 @@ struct SymbolJson {
 SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
                            const std::vector<bool>& is_arg = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/symbol_json.ipp"

@@ -8,7 +8,7 @@
 
 #include "opkit/graph/graph_inference.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class PartitionView;
 class PartitionNode;
@@ -161,7 +161,7 @@ class PartitionView {
   mutable std::vector<int> named_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/view.ipp"

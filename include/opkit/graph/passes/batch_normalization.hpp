@@ -5,7 +5,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Merges BatchNormalization with constant statistics, and Mul, Div, Add and Sub by one number or
 // one number per channel, into the Conv before them. Without a Conv, merges them into the
@@ -17,7 +17,7 @@ namespace opkit::inline OPKIT_ABI {
 // or float32 cannot hold the new weights.
 Graph FoldBatchNormalization(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/passes/impl/batch_normalization.ipp"

@@ -4,7 +4,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Two nodes are equal if their operators, inputs, attributes (bit by bit), subgraphs, devices,
 // engines and control inputs are equal; two constants, if dtype, shape, device and bytes are equal.
@@ -12,7 +12,7 @@ namespace opkit::inline OPKIT_ABI {
 // write or make a value that is rewritten; and nodes that are control inputs of others.
 Graph MergeCommonSubexpressions(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/passes/impl/common_subexpressions.ipp"

@@ -4,7 +4,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct FoldOptions {
   // The limit for all outputs of a node together. A node with larger outputs stays. Such a node is
@@ -18,7 +18,7 @@ struct FoldOptions {
 // they report the error when the graph runs.
 Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/passes/impl/constant_folding.ipp"

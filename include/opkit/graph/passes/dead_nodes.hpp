@@ -5,7 +5,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Keeps the nodes that make outputs of the graph, nodes with an effect (no outputs, stateful
 // operators), nodes that rewrite an input of the graph, and all nodes that these depend on, by
@@ -13,7 +13,7 @@ namespace opkit::inline OPKIT_ABI {
 // outputs of the graph stay unchanged.
 Graph RemoveDeadNodes(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/passes/impl/dead_nodes.ipp"

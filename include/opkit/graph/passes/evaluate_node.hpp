@@ -7,8 +7,7 @@
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if an additional run of the node on this thread has no observable effect.
 inline bool MayEvaluate(const OperatorDef& def) {
@@ -35,6 +34,6 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_

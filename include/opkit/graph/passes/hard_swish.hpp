@@ -5,7 +5,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Replaces x * Clip(x + 3, 0, 6) / 6, also with a product by 1/6 as the last step, and
 // x * HardSigmoid(x) with alpha 1/6 and beta 1/2. The numbers must be float32 constants of the
@@ -14,7 +14,7 @@ namespace opkit::inline OPKIT_ABI {
 // devices or backends differ.
 Graph MergeHardSwish(const Graph& graph);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/passes/impl/hard_swish.ipp"

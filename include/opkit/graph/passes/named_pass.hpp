@@ -4,7 +4,7 @@
 
 #include "opkit/graph/passes.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Options of a pass, by name.
 using PassArguments = std::vector<std::pair<std::string, std::string>>;
@@ -90,7 +90,7 @@ class PassBuilder {
   detail::IntrusivePtr<detail::PassOfFunction> pass_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Registers a pass: REGISTER_PASS(my_pass).setBody(f); at namespace scope, in a program or in a
 // library that includes opkit/partition.hpp.

@@ -6,8 +6,7 @@
 #include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_view.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if the node writes to one of its inputs.
 inline bool RewritesInputs(const OperatorDef& def) {
@@ -79,6 +78,6 @@ inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constan
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_

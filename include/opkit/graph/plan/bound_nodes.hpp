@@ -8,8 +8,7 @@
 #include "opkit/graph/plan/types.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BoundNodes {
  public:
@@ -74,6 +73,6 @@ class BoundNodes {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_

@@ -11,8 +11,7 @@
 #include "opkit/graph/plan/shared_arenas.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
@@ -638,6 +637,6 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_

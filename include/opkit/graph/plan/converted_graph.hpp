@@ -9,8 +9,7 @@
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/types.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The constants of a plan in other layouts and on other devices, which its specializations share.
 // Thread-safe.
@@ -80,6 +79,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
                            "opkit/graph/plan/converters.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_

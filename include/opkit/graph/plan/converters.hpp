@@ -13,7 +13,7 @@
 #include "opkit/op/kernel.hpp"
 #include "opkit/op/operator_def.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns a node that copies a value to the memory of a device.
 OperatorDef CopyToDevice(const std::string& from, const std::string& to, Device device);
@@ -26,7 +26,7 @@ OPKIT_IMAGE_LOCAL const Kernel& ConvertLayoutKernel();
 OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/converted_graph.ipp"

@@ -7,8 +7,7 @@
 #include "opkit/graph/explanation.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 Explanation ExplainSelection(const Specialization& specialization);
 
@@ -17,7 +16,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
     "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/explain_selection.ipp"

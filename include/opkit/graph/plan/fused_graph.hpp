@@ -11,8 +11,7 @@
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/types.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class FusedGraph {
  public:
@@ -64,6 +63,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_

@@ -11,8 +11,7 @@
 #include "opkit/graph/plan/types.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The candidates of a node in the order of preference. Those that cannot be chosen are listed too,
 // with the reason.
@@ -144,7 +143,7 @@ std::vector<std::string> SelectionNames(const Graph& graph);
 std::string SelectionPrefix(const std::string& node, std::string_view body);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/kernel_selector.ipp"

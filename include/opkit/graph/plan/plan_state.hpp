@@ -10,8 +10,7 @@
 #include "opkit/graph/plan/shape_cache.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A graph with its view.
 struct ViewedGraph {
@@ -220,6 +219,6 @@ class PlanState final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_

@@ -11,8 +11,7 @@
 #include "opkit/graph/memory/lifetimes.hpp"
 #include "opkit/graph/memory/types.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The memory of one device, as the planner and the verifier see it. Steps and values have the
 // numbers of PlannedMemory; those of bodies are included.
@@ -131,6 +130,6 @@ class PlannedMemory {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_

@@ -7,8 +7,7 @@
 #include "opkit/graph/memory/recompute.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class PlanState;
 
@@ -48,7 +47,7 @@ class RecomputedGraph {
 void FitByRecomputation(PlanState& state);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/recomputed_graph.ipp"

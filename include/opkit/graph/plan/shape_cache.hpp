@@ -7,8 +7,7 @@
 
 #include "opkit/op/inference.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True if all dtypes and shapes are equal. Both lists have an entry for each input of the graph.
 OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
@@ -52,6 +51,6 @@ class ShapeCache {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_

@@ -8,8 +8,7 @@
 
 #include "opkit/core/storage.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class SharedArenas {
  public:
@@ -46,6 +45,6 @@ class SharedArenas {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_

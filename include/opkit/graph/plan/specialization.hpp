@@ -18,8 +18,7 @@
 #include "opkit/graph/plan/kernel_selector.hpp"
 #include "opkit/graph/plan/planned_memory.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the edges that leave a step, as the schedule encodes them.
 inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
@@ -410,7 +409,7 @@ class Specialization final : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/specialization.ipp"

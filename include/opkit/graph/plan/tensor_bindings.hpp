@@ -7,8 +7,7 @@
 #include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class TensorBindings {
  public:
@@ -177,6 +176,6 @@ class TensorBindings {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_

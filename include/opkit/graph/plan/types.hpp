@@ -9,7 +9,7 @@
 #include "opkit/graph/selection.hpp"
 #include "opkit/op/kernel.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct PartitionReport;  // graph/partition/report.hpp
 
@@ -78,6 +78,6 @@ struct NodeChoice {
   std::string passed_over;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_TYPES_HPP_

@@ -9,7 +9,7 @@
 
 #include "opkit/graph/memory/types.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The rows of a file, column by column.
 struct MemoryTable {
@@ -29,7 +29,7 @@ std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
                            const std::vector<int64_t>& offsets = {},
                            const std::vector<std::string>& ids = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/print/impl/memory_csv.ipp"

@@ -7,7 +7,7 @@
 
 #include "opkit/graph/memory/types.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct MemorySvgOptions {
   std::string title = "Memory plan";
@@ -24,7 +24,7 @@ struct MemorySvgOptions {
 std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
                            const MemorySvgOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/print/impl/memory_svg.ipp"

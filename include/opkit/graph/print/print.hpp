@@ -5,7 +5,7 @@
 
 #include "opkit/graph/carried_graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns lines such as "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) ->
 // (Y)", "output Y". A node's line has its attributes, and its device, engine and control inputs if
@@ -17,7 +17,7 @@ std::string PrintGraph(const Graph& graph);
 // the numbers of lines that differ.
 std::string PrintGraph(const Graph& before, const Graph& after);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/print/impl/print.ipp"

@@ -12,7 +12,7 @@
 #include "opkit/op/abi/attr_map.hpp"
 #include "opkit/op/function/answered_fail.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Parses a text as an attribute of a type; nullopt if the text does not fit the type.
@@ -263,6 +263,6 @@ OPKIT_INLINE Graph ReadSymbolJson(const Graph& before, std::string_view text) {
   return detail::SymbolJsonReader(before).Read(text);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_IMPL_GRAPH_PASS_IPP_

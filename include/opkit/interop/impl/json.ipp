@@ -8,7 +8,7 @@
 #include "opkit/interop/missing_operators.hpp"
 #include "opkit/interop/parse_json.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline constexpr const char* kGraphFormat = "opkit graph";
@@ -212,6 +212,6 @@ OPKIT_INLINE Graph LoadGraphJson(std::string_view text) {
   return detail::GraphJsonReader::Read(text);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_IMPL_JSON_IPP_

@@ -8,7 +8,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/interop/mapped_file.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Storage MapFile(const std::string& path) {
   const detail::FileMapping file = detail::MapFileForReading(path.c_str());
@@ -23,6 +23,6 @@ OPKIT_INLINE Storage MapFile(const std::string& path) {
       reinterpret_cast<void*>(file.size));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_IMPL_MAPPED_FILE_IPP_

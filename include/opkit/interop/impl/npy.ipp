@@ -10,7 +10,7 @@
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/npy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline constexpr int kMaxNpyRank = 64;
@@ -222,6 +222,6 @@ OPKIT_INLINE void WriteNpy(const std::string& path, const Tensor& tensor) {
   file.Commit();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_IMPL_NPY_IPP_

@@ -7,7 +7,7 @@
 #include "opkit/interop/onnx/builder.hpp"
 #include "opkit/interop/onnx/functions.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& options,
@@ -53,6 +53,6 @@ OPKIT_INLINE Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes) {
   return detail::ReadOnnxTensor(tensor_proto_bytes, {});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_IMPL_ONNX_IPP_

@@ -14,7 +14,7 @@
 #include "opkit/interop/onnx/opset.hpp"
 #include "opkit/interop/onnx_writer.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The IR version of the ONNX release with opset 21. Models with later opsets may have it, too.
@@ -487,6 +487,6 @@ OPKIT_INLINE void SaveOnnx(const Graph& graph, const std::string& path,
   file.Commit();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_IMPL_ONNX_WRITER_IPP_

@@ -14,7 +14,7 @@
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/trace_times.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 class TraceReader : public nlohmann::json_sax<nlohmann::json> {
@@ -230,6 +230,6 @@ OPKIT_INLINE std::vector<NamedTimes> ReadTraceTimes(const std::string& path, boo
   return reader.Times();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_IMPL_TRACE_TIMES_IPP_

@@ -7,8 +7,7 @@
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx/opset.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Builds one graph. The builder of an inner graph looks up outer values in the builder of the graph
 // around it.
@@ -260,6 +259,6 @@ class OnnxGraphBuilder {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_BUILDER_HPP_

@@ -12,8 +12,7 @@
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/onnx/wire.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Reads a StringStringEntryProto: a key and its value.
 inline std::pair<std::string, std::string> ReadOnnxEntry(std::string_view bytes) {
@@ -138,6 +137,6 @@ class OnnxExternalData {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_

@@ -5,8 +5,7 @@
 
 #include "opkit/interop/onnx/proto_reader.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Inlines the functions of one model.
 class OnnxFunctionInliner {
@@ -216,6 +215,6 @@ class OnnxFunctionInliner {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_FUNCTIONS_HPP_

@@ -6,7 +6,7 @@
 
 #include "opkit/interop/onnx/opset_rules.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr int64_t kMinOnnxOpset = 7;
 inline constexpr int64_t kMaxOnnxOpset = 27;
@@ -153,6 +153,6 @@ inline void RewriteOnnxNode(OnnxScope& scope, OperatorDef& def, int64_t opset) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_OPSET_HPP_

@@ -8,8 +8,7 @@
 
 #include "opkit/interop/onnx/scope.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A rule. Changes `def`, a node of `opset`, and adds the nodes that must run before it to the
 // graph.
@@ -219,6 +218,6 @@ class OnnxRules {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_

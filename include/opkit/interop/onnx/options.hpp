@@ -5,7 +5,7 @@
 
 #include "opkit/graph/graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The largest depth of graphs inside graphs in models that opkit writes, and the default for
 // reading.
@@ -50,6 +50,6 @@ struct OnnxModel {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_OPTIONS_HPP_

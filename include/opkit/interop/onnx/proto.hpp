@@ -8,8 +8,7 @@
 #include "opkit/interop/onnx/options.hpp"
 #include "opkit/interop/onnx/tensor.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The largest number of inputs, outputs or attributes of a node or function, and of outputs of a
 // graph: small enough for linear search.
@@ -125,6 +124,6 @@ inline std::string OnnxNodePlace(const OnnxNodeProto& node, size_t index) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_PROTO_HPP_

@@ -5,8 +5,7 @@
 
 #include "opkit/interop/onnx/proto.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Restores the names of a body's values that the writer changed.
 class OnnxRenaming {
@@ -364,6 +363,6 @@ class OnnxProtoReader {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_PROTO_READER_HPP_

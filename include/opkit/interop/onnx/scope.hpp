@@ -7,8 +7,7 @@
 #include "opkit/interop/missing_operators.hpp"
 #include "opkit/interop/onnx/proto.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The state that all graphs of a model share.
 struct OnnxContext {
@@ -170,6 +169,6 @@ class OnnxScope {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_SCOPE_HPP_

@@ -9,8 +9,7 @@
 #include "opkit/interop/onnx/wire.hpp"
 #include "opkit/ops/support/convert.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr int kMaxOnnxRank = 64;
 
@@ -236,6 +235,6 @@ inline Tensor ReadOnnxTensor(std::string_view bytes, const OnnxTensorSource& sou
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_TENSOR_HPP_

@@ -9,8 +9,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/base/function_ref.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls `call` and puts the place before the message of its Error: "node 'a': attribute 'b': …".
 // `place` is a function, so that its text is made only for an Error.
@@ -117,6 +116,6 @@ class WireMessage {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_WIRE_HPP_

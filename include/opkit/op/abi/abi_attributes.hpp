@@ -7,8 +7,7 @@
 #include "opkit/abi/opkit_abi.h"
 #include "opkit/core/attribute.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
 // header has members of later versions.
@@ -74,7 +73,7 @@ class AbiAttributes : public RefCounted {
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/abi/impl/abi_attributes.ipp"

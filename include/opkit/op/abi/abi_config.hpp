@@ -6,8 +6,7 @@
 #include "opkit/abi/opkit_abi.h"
 #include "opkit/op/kernel.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
 // descriptor, which only its own image knows.
@@ -33,7 +32,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/abi/impl/abi_config.ipp"

@@ -12,8 +12,7 @@
 #include "opkit/op/abi/program_host.hpp"
 #include "opkit/op/inference.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
 // and to the pointers; the second copies a graph.
@@ -279,6 +278,6 @@ class ValuesOfAbi {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ABI_NODE_HPP_

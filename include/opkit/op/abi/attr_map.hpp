@@ -10,7 +10,7 @@
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/core/attribute.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The argument of a backward node that names the blob with its forward operator's state.
@@ -186,6 +186,6 @@ class AttrMap {
   mutable std::vector<std::pair<const char*, detail::IntrusivePtr<detail::RefCounted>>> copies_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_

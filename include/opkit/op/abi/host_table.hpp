@@ -8,7 +8,7 @@
 #include "opkit/op/abi/op_resource.hpp"
 #include "opkit/op/abi/program_host.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Receives operators' log lines. Called from any thread.
 using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
@@ -61,7 +61,7 @@ opkit_status AnswerCaller(Body body) noexcept {
 OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/abi/impl/host_table.ipp"

@@ -7,8 +7,7 @@
 
 #include "opkit/op/function_op.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
@@ -33,7 +32,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/abi/impl/op_conversion.ipp"

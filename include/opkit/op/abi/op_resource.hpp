@@ -9,7 +9,7 @@
 #include "opkit/op/abi/op_tensor.hpp"
 #include "opkit/op/random.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 inline const char* ToString(LogLevel level) {
@@ -477,6 +477,6 @@ class OpResource {
   const opkit_call* call_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_

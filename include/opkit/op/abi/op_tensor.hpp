@@ -10,7 +10,7 @@
 #include "opkit/core/tensor.hpp"
 #include "opkit/op/abi/program_host.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A view of extents or strides: a span with a checked index, which may count from the end.
 class DimsView : public std::span<const int64_t> {
@@ -181,7 +181,7 @@ class OpTensor {
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()

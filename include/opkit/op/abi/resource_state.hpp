@@ -9,8 +9,7 @@
 #include "opkit/op/abi/op_tensor.hpp"
 #include "opkit/op/invoke.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A tensor with a view of it, whose address does not change.
 struct TensorSlot : RefCounted {
@@ -227,6 +226,6 @@ inline void DeferredRun::End() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_

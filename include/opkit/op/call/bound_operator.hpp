@@ -7,8 +7,7 @@
 #include "opkit/base/hook.hpp"
 #include "opkit/op/kernel.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator, its workspace, and the functions that use them. Function pointers instead of virtual
 // functions: g++ compiles every override that a program might reach by a virtual call.
@@ -33,6 +32,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_

@@ -7,8 +7,7 @@
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/typed/typed_call.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel for CPUContext that is called directly for one node.
 class DirectCall {
@@ -56,7 +55,7 @@ class DirectCall {
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/call/impl/direct_call.ipp"

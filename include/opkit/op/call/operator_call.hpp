@@ -7,8 +7,7 @@
 #include "opkit/op/call/resolved_call.hpp"
 #include "opkit/op/create_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operator that ResolvedOperator calls on the caller's tensors.
 class OperatorCall {
@@ -55,7 +54,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/call/impl/operator_call.ipp"

@@ -9,8 +9,7 @@
 #include "opkit/base/unique_function.hpp"
 #include "opkit/op/schema.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class OperatorCall;
 
@@ -31,6 +30,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_

@@ -12,8 +12,7 @@
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/schema.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The inputs of one run of a node.
 struct CheckCase {
@@ -213,6 +212,6 @@ inline std::vector<CheckCase> MakeCases(const OpSchema& schema, const OperatorDe
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CHECK_CHECK_CASES_HPP_

@@ -6,7 +6,7 @@
 #include "opkit/core/tensor.hpp"
 #include "opkit/op/random.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Makes a dense host tensor with values that most operators accept; a seed gives the same values on
 // every machine. Floating-point and complex numbers have both signs and magnitude 0.25 to 1.25
@@ -54,7 +54,7 @@ std::string Difference(const Tensor& found, const Tensor& expected, double toler
 double DefaultTolerance(DType dtype);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/check/impl/check_data.ipp"

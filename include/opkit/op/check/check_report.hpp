@@ -4,7 +4,7 @@
 
 #include "opkit/core/attribute.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // False under ThreadSanitizer, which kills a child that starts threads, and in builds for an
@@ -73,6 +73,6 @@ struct CheckReport {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CHECK_CHECK_REPORT_HPP_

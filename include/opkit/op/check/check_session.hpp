@@ -13,8 +13,7 @@
 #include "opkit/op/check/guard_allocator.hpp"
 #include "opkit/op/create_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the name of a value for messages: "output 0 'z'".
 inline std::string NameOf(const char* what, size_t i, const std::vector<std::string>& names) {
@@ -392,6 +391,6 @@ class CheckSession {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CHECK_CHECK_SESSION_HPP_

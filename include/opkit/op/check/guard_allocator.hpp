@@ -13,7 +13,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/core/allocator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The allocator of CheckOperator. Thread-safe. Never destroyed, because its memory may live as long
 // as the process.
@@ -115,6 +115,6 @@ class GuardScope {
   Allocator* previous_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CHECK_GUARD_ALLOCATOR_HPP_

@@ -5,8 +5,7 @@
 
 #include "opkit/op/schema.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using InputTypes = std::vector<TensorInfo>;
 
@@ -55,7 +54,7 @@ class InputFinder {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/check/impl/input_finder.ipp"

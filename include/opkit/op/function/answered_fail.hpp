@@ -5,8 +5,7 @@
 
 #include "opkit/op/abi/host_table.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
 // the reason.
@@ -29,6 +28,6 @@ void CallReturning(const char* what, F&& f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_

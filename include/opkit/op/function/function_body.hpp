@@ -7,8 +7,7 @@
 #include "opkit/op/function_op.hpp"
 #include "opkit/op/operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The services of a context for the functions, set anew for each run.
 struct FunctionDeviceLink {
@@ -43,7 +42,7 @@ class FunctionBody {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/function/impl/function_body.ipp"

@@ -8,9 +8,7 @@
 #include "opkit/op/inference.hpp"
 #include "opkit/op/schema/op_cost.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Replaces a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch, for an
 // operator that is more than functions (a library's operator).
@@ -313,6 +311,6 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_

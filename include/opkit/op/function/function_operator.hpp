@@ -7,7 +7,7 @@
 #include "opkit/op/function/function_body.hpp"
 #include "opkit/op/registration.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The operator that runs a record's functions. On an asynchronous device (cpu_stream, gpu) the
 // functions are called when the work is issued, and put their own work on the stream.
@@ -147,7 +147,7 @@ class FunctionOpHost {
 
 using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it, REGISTER_OP is the library's
 // REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. For a

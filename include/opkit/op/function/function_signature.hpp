@@ -8,7 +8,7 @@
 #include "opkit/op/abi/attr_map.hpp"
 #include "opkit/op/abi/op_resource.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct KernelConfig;
@@ -426,6 +426,6 @@ Erased AdaptTo(F f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_

@@ -9,8 +9,7 @@
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
@@ -92,6 +91,6 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_

@@ -7,7 +7,7 @@
 #include "opkit/op/gradient/gradient_maker.hpp"
 #include "opkit/op/registration.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The kind of gradient that a registration declares for an operator.
 enum class GradientKind : uint8_t {
@@ -96,7 +96,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
                                         int line) noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // Replaces the macros that opkit/not_included.hpp defines.
 #undef OPKIT_REGISTER_GRADIENT_STR

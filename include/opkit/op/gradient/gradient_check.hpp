@@ -5,7 +5,7 @@
 
 #include "opkit/op/gradient/gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The options of CheckGradient.
 struct GradientCheckOptions {
@@ -50,7 +50,7 @@ struct GradientCheckResult {
 GradientCheckResult CheckGradient(const OperatorDef& def, std::vector<Tensor> inputs,
                                   const GradientCheckOptions& options = {});
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/gradient/impl/gradient_check.ipp"

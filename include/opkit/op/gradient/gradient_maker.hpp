@@ -5,7 +5,7 @@
 
 #include "opkit/op/operator_def.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
 // the first axis; or nothing if no gradient flows.
@@ -137,7 +137,7 @@ class GradientMakerBase {
   GradientNames own_names_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/gradient/impl/gradient_maker.ipp"

@@ -7,7 +7,7 @@
 #include "opkit/op/check.hpp"
 #include "opkit/op/check/check_session.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Inference: the schema must infer the dtypes and shapes that a kernel writes.
@@ -554,6 +554,6 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
                               });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_CHECK_IPP_

@@ -9,7 +9,7 @@
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/typed/typed_class.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the names between the commas of a text; "DEFAULT" becomes "reference".
@@ -327,6 +327,6 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
   return CreateOperator(def, ws, {.net_position = net_position});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_

@@ -9,7 +9,7 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/random.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
@@ -181,6 +181,6 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
   return PendingOutputs(state);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_

@@ -4,7 +4,7 @@
 
 #include "opkit/op/kernel_candidates.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The reason for skipping a kernel with other layouts than the standard one.
@@ -141,6 +141,6 @@ OPKIT_INLINE void UseSelection() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_

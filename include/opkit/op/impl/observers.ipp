@@ -6,7 +6,7 @@
 
 #include "opkit/op/observers.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Counts NaNs and infinities by their bits. `infinity` is the bit pattern of infinity; patterns
@@ -68,6 +68,6 @@ OPKIT_INLINE std::string NumericObserver::Report() const {
   return out;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OBSERVERS_IPP_

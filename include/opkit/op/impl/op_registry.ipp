@@ -10,7 +10,7 @@
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/op_registry.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE bool HasOwnRegistries() {
@@ -515,6 +515,6 @@ OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::Kee
   return now;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_

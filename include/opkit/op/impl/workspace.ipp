@@ -6,7 +6,7 @@
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/workspace.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool Blob::HasName(const std::type_info& type) const {
   return type_ && *type_ == type;
@@ -66,6 +66,6 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
   return blob && blob->IsType<Tensor>();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_

@@ -5,14 +5,14 @@
 
 #include "opkit/op/op_registry.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns name, description, inputs, outputs, attributes and in-place pairs.
 std::string ToMarkdown(const OpSchema& schema);
 // Returns the docs of all operators of the program that are not private, sorted by name, each with
 // its kernels.
 OPKIT_IMAGE_LOCAL std::string DocsOfAllOperators();
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/schema/impl/schema_docs.ipp"

@@ -7,7 +7,7 @@
 
 #include "opkit/core/attribute.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -43,6 +43,6 @@ struct ValueSchema {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_

@@ -9,8 +9,7 @@
 #include "opkit/op/schema.hpp"
 #include "opkit/op/typed/typed_kernel.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A typed kernel, prepared for one node. Every `def` argument must be the node's definition.
 class TypedCall {
@@ -73,7 +72,7 @@ class TypedCall {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/typed/impl/typed_call.ipp"

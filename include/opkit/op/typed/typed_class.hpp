@@ -8,8 +8,7 @@
 #include "opkit/op/operator.hpp"
 #include "opkit/op/typed/typed_call.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 template <class Context>
 class TypedOperator final : public Operator<Context> {
@@ -57,6 +56,6 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_

@@ -7,8 +7,7 @@
 #include "opkit/engine/context_parallel_for.hpp"
 #include "opkit/op/typed/typed_signature.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
@@ -153,7 +152,7 @@ inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/typed/impl/typed_kernel.ipp"

@@ -11,8 +11,7 @@
 #include "opkit/device/context.hpp"
 #include "opkit/op/typed/typed_values.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class ParameterKind { kIn, kOptionalIn, kOut, kAttr, kUnknown };
 
@@ -277,6 +276,6 @@ consteval bool CheckTypedFunction() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/core/attribute.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The extents of a dense tensor, for kernels.
@@ -136,6 +136,6 @@ class Attr : public detail::AttrValue<T> {
   OPKIT_HOST_DEVICE operator const T&() const { return this->value(); }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_

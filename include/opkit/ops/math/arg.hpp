@@ -7,7 +7,7 @@
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 template <bool kMax>
 class ArgOp final : public StandardOperator {
@@ -93,6 +93,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ArgMin).FillUsing([](OpSchema& schema) {
 OPKIT_REGISTER_CPU_OPERATOR(ArgMin, ArgOp<false>);
 OPKIT_NO_GRADIENT(ArgMin);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_MATH_ARG_HPP_

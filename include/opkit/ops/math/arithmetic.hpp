@@ -10,7 +10,7 @@
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Defines the function of an operator. Integers are computed as uint64, whose overflow is defined,
@@ -235,6 +235,6 @@ OPKIT_REGISTER_CPU_OPERATOR(Pow, PowOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mod);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Pow);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_MATH_ARITHMETIC_HPP_

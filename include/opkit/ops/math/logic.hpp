@@ -5,7 +5,7 @@
 
 #include "opkit/ops/support/elementwise.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Defines a function of two elements, and its operator with schema and registration.
 #define OPKIT_PREDICATE(name, op, Types, doc)                                             \
   namespace detail {                                                                      \
@@ -31,6 +31,6 @@ OPKIT_PREDICATE(LessOrEqual, <=, NumericTypes, "C is true where A is below B or 
 OPKIT_PREDICATE(Or, ||, ElementTypes<bool>, "C is true where A is, or B, or both.");
 #undef OPKIT_PREDICATE
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_MATH_LOGIC_HPP_

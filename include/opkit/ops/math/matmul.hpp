@@ -9,7 +9,7 @@
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The matrix products [m, k] x [k, n] of a MatMul. The shapes must have passed inference. A vector
 // is a row on the left and a column on the right.
@@ -337,6 +337,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Gemm)
     .TensorInferenceFunction(&detail::InferGemm);
 OPKIT_REGISTER_CPU_OPERATOR(Gemm, GemmOp);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_MATH_MATMUL_HPP_

@@ -12,7 +12,7 @@
 #include "opkit/ops/support/integer_inputs.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The order in which a reduction visits memory. Neighbouring axes that are both kept or both
 // reduced are merged, so that the two kinds alternate. Axes of extent 1 are left out.
@@ -383,6 +383,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ReduceGradient)
 OPKIT_REGISTER_CPU_OPERATOR(ReduceGradient, ReduceGradientOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceGradient);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_MATH_REDUCE_HPP_

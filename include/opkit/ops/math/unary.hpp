@@ -8,7 +8,7 @@
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Negates. Integers are negated as unsigned numbers, so that the smallest gives itself.
@@ -100,6 +100,6 @@ OPKIT_NO_GRADIENT(Not);
 OPKIT_NO_GRADIENT(Round);
 OPKIT_NO_GRADIENT(Sign);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_MATH_UNARY_HPP_

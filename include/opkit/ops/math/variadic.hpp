@@ -7,7 +7,7 @@
 #include "opkit/ops/support/extremes.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_BINARY_FUNCTION(SumFunction, a + b);
@@ -196,6 +196,6 @@ OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Max);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mean);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Min);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_MATH_VARIADIC_HPP_

@@ -11,7 +11,7 @@
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns min(max(x, low), high), hence `high` if `low` is above `high`.
@@ -189,6 +189,6 @@ OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(HardSwish);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LeakyRelu);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(PRelu);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NN_ACTIVATION_HPP_

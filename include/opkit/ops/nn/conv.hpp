@@ -8,7 +8,7 @@
 #include "opkit/ops/support/standard_operator.hpp"
 #include "opkit/ops/support/window.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the rank of X and W of a Conv or ConvTranspose; -1 if neither is known. Throws
@@ -186,6 +186,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Conv)
 OPKIT_REGISTER_CPU_OPERATOR(Conv, ConvOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Conv);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NN_CONV_HPP_

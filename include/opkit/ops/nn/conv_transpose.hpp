@@ -6,7 +6,7 @@
 
 #include "opkit/ops/nn/conv.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The attributes of ConvTranspose. The windows are windows of the output, one for each input pixel.
 // Hence WindowAxis::input is the extent of the output, and WindowAxis::output the extent of the
@@ -199,6 +199,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ConvTranspose)
 OPKIT_REGISTER_CPU_OPERATOR(ConvTranspose, ConvTransposeOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ConvTranspose);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NN_CONV_TRANSPOSE_HPP_

@@ -12,7 +12,7 @@
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The base of the kernels of LayerNormalization.
 class LayerNormalizationOpBase : public StandardOperator {
@@ -147,6 +147,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(LayerNormalization)
 OPKIT_REGISTER_CPU_OPERATOR(LayerNormalization, LayerNormalizationOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LayerNormalization);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NN_LAYER_NORMALIZATION_HPP_

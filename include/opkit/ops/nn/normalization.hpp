@@ -10,7 +10,7 @@
 #include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the number of channels, the extent of axis 1. A tensor of rank 1 has one channel. Throws
@@ -308,6 +308,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(LRN)
 OPKIT_REGISTER_CPU_OPERATOR(LRN, LrnOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LRN);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NN_NORMALIZATION_HPP_

@@ -9,7 +9,7 @@
 #include "opkit/ops/support/standard_operator.hpp"
 #include "opkit/ops/support/window.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Infers output 0 and, if the node has it, output 1, the indices.
@@ -334,6 +334,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalMaxPool)
 OPKIT_REGISTER_CPU_OPERATOR(GlobalMaxPool, GlobalMaxPoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalMaxPool);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NN_POOL_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/ops/support/recurrent_function.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The differences between the layers: the gates, in the order of the weights; the attribute that
 // selects a variant of the equations; the default activations.
@@ -432,6 +432,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(RNN).FillUsing([](OpSchema& schema) {
 OPKIT_REGISTER_CPU_OPERATOR(RNN, RecurrentOp<RnnLayer>);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(RNN);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NN_RECURRENT_HPP_

@@ -9,7 +9,7 @@
 #include "opkit/ops/support/resize_axis.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the elements of a list of floating-point numbers as float.
@@ -409,6 +409,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Resize)
 OPKIT_REGISTER_CPU_OPERATOR(Resize, ResizeOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Resize);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NN_RESIZE_HPP_

@@ -11,7 +11,7 @@
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The base of the kernels of Softmax and LogSoftmax.
 class SoftmaxOpBase : public StandardOperator {
@@ -110,6 +110,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(LogSoftmax)
 OPKIT_REGISTER_CPU_OPERATOR(LogSoftmax, SoftmaxOp<true>);
 OPKIT_REGISTER_GRADIENT(LogSoftmax, detail::SoftmaxGradient<true>);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_NN_SOFTMAX_HPP_

@@ -6,7 +6,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/core/symbolic_shape.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns `axis` as a number in [0, rank). Throws kOutOfRange, with the name `op` and the valid
 // range.
@@ -44,6 +44,6 @@ struct AxisSplit {
   int64_t Begin(int64_t row) const { return row / inner * extent * inner + row % inner; }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_AXES_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/graph/node_bodies.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs the graphs ("bodies") of its node. In a plan, the plan's runners execute the bodies. Outside
 // a plan the operator compiles a body on its first run and keeps the executor.
@@ -126,6 +126,6 @@ class BodyOperator : public StandardOperator, public RunsBodies {
   std::vector<const void*> handed_out_;             // addresses of storages, for comparison only
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_BODY_OPERATOR_HPP_

@@ -6,7 +6,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/core/symbolic_shape.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the extent that a and b are broadcast to. Throws kInvalidArgument if both are known,
 // differ, and neither is 1. If only one is known and it is not 1, returns it: with any other extent
@@ -67,6 +67,6 @@ inline Dims BroadcastStrides(const Shape& from, const Shape& to) {
   return strides;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_BROADCAST_HPP_

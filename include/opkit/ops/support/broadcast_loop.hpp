@@ -10,7 +10,7 @@
 #include "opkit/ops/support/broadcast.hpp"
 #include "opkit/ops/support/element_size.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   BroadcastLoop loop(out.shape(), {&a.shape(), &b.shape()});
 //   loop.Run(BroadcastLoop::kGrain, [&](int64_t at, int64_t n, const int64_t* from) {
@@ -139,6 +139,6 @@ class BroadcastLoop {
   Dims strides_[kMaxInputs];  // of the inputs along those axes, in elements
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_

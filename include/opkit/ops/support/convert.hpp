@@ -7,7 +7,7 @@
 
 #include "opkit/core/dtype.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the DType for a number of ONNX's enumeration TensorProto.DataType, or kUndefined for
 // types without a DType.
@@ -91,6 +91,6 @@ To ConvertElement(From x) {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_CONVERT_HPP_

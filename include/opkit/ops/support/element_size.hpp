@@ -8,8 +8,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Stands for an element of 16 bytes, such as complex128.
 struct Bytes16 {
@@ -36,6 +35,6 @@ void MoveElement(char* to, const char* from) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_ELEMENT_SIZE_HPP_

@@ -8,8 +8,7 @@
 
 #include "opkit/core/dtype.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // double for floating-point T; the unsigned type of the same size for integers, whose sums wrap
 // around like the integers themselves.
@@ -40,6 +39,6 @@ T ToElement(Result result) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_

@@ -5,7 +5,7 @@
 
 #include "opkit/op/inference.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A list of element types, with conversion from a DType to its C++ type.
 template <class... Ts>
@@ -58,6 +58,6 @@ inline DType ExpectSameDType(InferenceContext& c, int first = 0) {
   return dtype;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_ELEMENT_TYPES_HPP_

@@ -9,7 +9,7 @@
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The work of one kernel call: `n` neighbouring elements of the output. The elements of input i
 // begin at in[i]; step[i] is 1, or 0 if one element is used for all. The output may be an input.
@@ -327,6 +327,6 @@ inline void DescribePredicate(OpSchema& schema, const std::string& doc,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_ELEMENTWISE_HPP_

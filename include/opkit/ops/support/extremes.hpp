@@ -4,8 +4,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 template <class T>
 T LargerOf(T a, T b) {
@@ -17,6 +16,6 @@ T SmallerOf(T a, T b) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_EXTREMES_HPP_

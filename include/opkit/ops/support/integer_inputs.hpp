@@ -6,7 +6,7 @@
 
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the elements of a list of int64 or int32: a tensor of rank 1, or a scalar, which counts
 // as a list of length 1. Throws kTypeMismatch for other dtypes, kInvalidArgument for a higher rank;
@@ -60,6 +60,6 @@ inline SymbolicShape ShapeInInput(const InferenceContext& c, int i, std::string_
   return rank.is_known() ? ShapeOfRank(rank.value()) : SymbolicShape();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_INTEGER_INPUTS_HPP_

@@ -9,7 +9,7 @@
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   OPKIT_NODE_GRADIENT(Mul) {
 //     GiveSummed(0, Node("Mul", {GO(0), I(1)}));
@@ -168,6 +168,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ZerosLike)
 OPKIT_REGISTER_CPU_OPERATOR(ZerosLike, ZerosLikeOp);
 OPKIT_NO_GRADIENT(ZerosLike);
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_NODE_GRADIENT_HPP_

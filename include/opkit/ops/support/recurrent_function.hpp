@@ -9,7 +9,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/base/suggest.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // An activation function with its parameters; callable for float and double.
 struct RecurrentFunction {
@@ -119,6 +119,6 @@ inline std::vector<RecurrentFunction> RecurrentFunctions(const std::vector<std::
   return functions;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_RECURRENT_FUNCTION_HPP_

@@ -10,7 +10,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class ResizeMode : uint8_t { kNearest, kLinear, kCubic };
 enum class ResizeCoordinates : uint8_t {
@@ -206,6 +206,6 @@ struct ResizeWeights {
   }
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_RESIZE_AXIS_HPP_

@@ -10,7 +10,7 @@
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 //   class ReluOp final : public StandardOperator {
 //    public:
@@ -142,7 +142,7 @@ Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char*
   Throw(ErrorCode::kInvalidArgument, schema.VerifyArguments(args));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 // Begins the schema of an operator that belongs to ONNX's default domain.
 #define OPKIT_STANDARD_OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name).Standard()

@@ -10,7 +10,7 @@
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/ops/support/element_size.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline constexpr int64_t kCopyChunkBytes = int64_t{128} << 10;  // for one thread at a time
@@ -336,6 +336,6 @@ class StridedCopy {
   std::vector<CopyAxis> axes_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_STRIDED_COPY_HPP_

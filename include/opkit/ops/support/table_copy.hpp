@@ -5,7 +5,7 @@
 
 #include "opkit/ops/support/strided_copy.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Copies a dense tensor by tables of indices. An operator keeps one object and reuses it, so that
 // later runs allocate little.
@@ -292,6 +292,6 @@ class TableCopy {
   char* to_ = nullptr;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_TABLE_COPY_HPP_

@@ -5,7 +5,7 @@
 
 #include "opkit/ops/support/standard_operator.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 enum class AutoPad : uint8_t { kNotSet, kSameUpper, kSameLower, kValid };
 
@@ -221,6 +221,6 @@ inline OpCost WindowCost(uint64_t flops, const std::vector<TensorInfo>& inputs,
   return cost;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_WINDOW_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/core/tensor.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
 // library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
@@ -39,7 +39,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
      ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/export/impl/export_layouts.ipp"

@@ -5,8 +5,7 @@
 
 #include "opkit/plugin/export/library_export.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Adds the registered partitioners and passes; none if the host is this program itself.
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
@@ -15,7 +14,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
     (ThisLibrary().add_partitioners = &AddRegisteredPartitioners, true);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/export/impl/export_partitioners.ipp"

@@ -14,8 +14,7 @@
 #include "opkit/op/abi/op_resource.hpp"
 #include "opkit/op/abi/program_host.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An allocator of this image that calls the allocator that the host has at that moment.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
@@ -97,6 +96,6 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_

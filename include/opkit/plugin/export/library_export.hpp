@@ -4,8 +4,7 @@
 
 #include "opkit/op/function_op.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The contents of this shared object. Every loaded library has its own.
 struct LibraryContents {
@@ -70,7 +69,7 @@ OPKIT_IMAGE_LOCAL opkit_status RunBackward(void* instance, const opkit_call* cal
 OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) noexcept;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/export/impl/library_export.ipp"

@@ -8,7 +8,7 @@
 #include "opkit/op/function/partition_signature.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A partitioner. Its setters fill in the functions; the host calls them through `abi`.
@@ -99,7 +99,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
   detail::IntrusivePtr<detail::LibraryPartitionerRecord> record_;
 };
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/export/impl/library_partitioner.ipp"

@@ -12,7 +12,7 @@
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_partitioners.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE LoadedLibrary::~LoadedLibrary() = default;
@@ -578,6 +578,6 @@ OPKIT_INLINE std::vector<std::string> Library::passes() const {
 }
 OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(loaded()); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_IMPL_LIBRARY_IPP_

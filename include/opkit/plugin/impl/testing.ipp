@@ -10,7 +10,7 @@
 extern "C" __attribute__((weak, visibility("default"))) const opkit_library* opkit_library_entry(
     const opkit_host* host);
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline OperatorDef TestNode(const std::string& op, const std::vector<int>& inputs,
@@ -116,6 +116,6 @@ OPKIT_INLINE CheckReport CheckOperator(const std::string& op, std::initializer_l
 }
 
 }  // namespace testing
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_IMPL_TESTING_IPP_

@@ -13,8 +13,7 @@
 
 #include "opkit/base/error.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Symbols, which are mangled, and flags of an ELF file. A file without section headers, which
 // loading does not need, has no known symbols.
@@ -230,6 +229,6 @@ inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_

@@ -12,8 +12,7 @@
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/plugin/load/shared_object.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // True while this thread loads, unloads or finalizes a library.
 OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false;
@@ -99,6 +98,6 @@ class KernelCalls : public RefCounted {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_

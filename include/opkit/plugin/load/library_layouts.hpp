@@ -12,8 +12,7 @@
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_parts.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls a converter of a library with views of two tensors.
 template <class Convert>
@@ -270,6 +269,6 @@ class LibraryLayouts {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_

@@ -18,8 +18,7 @@
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/plugin/load/finalizers.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls a function of a library. Throws an Error that begins with `what` if the function reports a
 // failure.
@@ -545,6 +544,6 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_

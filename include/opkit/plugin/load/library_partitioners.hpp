@@ -15,8 +15,7 @@
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_parts.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Options as two arrays of C strings, which point into the options given.
 class AbiOptions {
@@ -473,6 +472,6 @@ class LibraryPartitioners {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_

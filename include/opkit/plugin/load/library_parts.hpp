@@ -9,8 +9,7 @@
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/plugin/load/loaded_library.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the name of a part. Throws kInvalidArgument if it is missing or cannot be a name.
 inline std::string PartName(const LoadedLibrary& loaded, const char* name, const char* what) {
@@ -42,6 +41,6 @@ void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, c
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_

@@ -5,7 +5,7 @@
 #include "opkit/op/function_op.hpp"
 #include "opkit/plugin/load/shared_object.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class Partitioner;
 class NamedPass;
 
@@ -34,6 +34,6 @@ struct LoadedLibrary : RefCounted {
 using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_

@@ -9,8 +9,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/base/ref_counted.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a C++ symbol in readable form, any other symbol unchanged.
 std::string Demangle(const std::string& symbol);
@@ -81,7 +80,7 @@ struct LibraryImage : RefCounted {
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/load/impl/shared_object.ipp"

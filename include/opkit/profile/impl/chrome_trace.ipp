@@ -10,7 +10,7 @@
 #include "opkit/profile/json_text.hpp"
 #include "opkit/profile/nesting.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes the events of one profile to a file, in blocks of about kBlock bytes.
@@ -204,6 +204,6 @@ OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& pa
   file.Commit();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_

@@ -9,7 +9,7 @@
 #include "opkit/base/suggest.hpp"
 #include "opkit/profile/counters.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 struct PerfEvent {
@@ -73,6 +73,6 @@ OPKIT_INLINE CounterSource& PerfCounters() {
   return perf;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_COUNTERS_IPP_

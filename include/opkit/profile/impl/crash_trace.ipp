@@ -15,8 +15,7 @@
 #include "opkit/profile/profile_file.hpp"
 #include "opkit/profile/recorder.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct FatalSignal {
   int number;
@@ -145,6 +144,6 @@ OPKIT_INLINE void CrashTrace::Disarm() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_

@@ -9,7 +9,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/profile/machine_peak.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 #if defined(__x86_64__)
@@ -120,6 +120,6 @@ OPKIT_INLINE MachineRates MachinePeak(int threads) {
   return sum;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_MACHINE_PEAK_IPP_

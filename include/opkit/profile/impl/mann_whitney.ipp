@@ -8,7 +8,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/profile/mann_whitney.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the probability that U is at most `limit` if all orders of a + b numbers are equally
@@ -77,6 +77,6 @@ OPKIT_INLINE double SmallestMannWhitneyP(int64_t a, int64_t b) {
   return (std::min)(p, 1.0);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_

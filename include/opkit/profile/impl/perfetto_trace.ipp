@@ -12,7 +12,7 @@
 #include "opkit/profile/nesting.hpp"
 #include "opkit/profile/perfetto_trace.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Builds one message of a protocol buffer, with the wire types varint, fixed64 and
@@ -280,6 +280,6 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
   file.Commit();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_

@@ -4,7 +4,7 @@
 
 #include "opkit/profile/profile.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE std::string detail::UserCodeName(const ProfileSpan& span) {
   return StrCat(InternedName(span.custom), "::user_code");
@@ -40,6 +40,6 @@ OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_IPP_

@@ -13,7 +13,7 @@
 #include "opkit/profile/profile_diff.hpp"
 #include "opkit/profile/text_columns.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node) {
   std::map<std::string, std::vector<double>> times;
@@ -168,6 +168,6 @@ OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
   return out + "]}";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_

@@ -7,8 +7,7 @@
 #include "opkit/profile/profile_file.hpp"
 #include "opkit/profile/report.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::string& path) {
   std::string written = path;
@@ -24,6 +23,6 @@ OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::str
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_

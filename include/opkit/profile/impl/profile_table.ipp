@@ -14,7 +14,7 @@
 #include "opkit/profile/profile_table.hpp"
 #include "opkit/profile/text_columns.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the nearest-rank percentile of times in ascending order.
@@ -277,6 +277,6 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
   return out + "\n]}\n";
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_

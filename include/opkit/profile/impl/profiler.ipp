@@ -17,7 +17,7 @@
 #include "opkit/profile/recorder.hpp"
 #include "opkit/profile/report.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The session of the environment variable OPKIT_PROFILE: from the start of the process to its end,
@@ -130,6 +130,6 @@ OPKIT_INLINE void ProfileFrame(std::string_view name) {
 
 OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Get().Begin(); }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILER_IPP_

@@ -15,8 +15,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/profile/recorder.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // --- one thread
 
@@ -623,6 +622,6 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_

@@ -4,7 +4,7 @@
 
 #include "opkit/profile/report.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
                               const ProfileTableOptions& table, const RunReport& run) {
   if (!detail::g_report_writer)
@@ -15,6 +15,6 @@ OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
   detail::g_report_writer(profile, path, table, run);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_

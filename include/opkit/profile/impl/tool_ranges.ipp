@@ -11,8 +11,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/profile/tool_ranges.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void* OpenTool(const std::string& library) {
   if (void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
@@ -231,6 +230,6 @@ OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_

@@ -17,8 +17,7 @@
 #include "opkit/report/impl/report_script.ipp"
 #include "opkit/report/report.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts a profile to the JSON that the page reads. Each text is stored once, as are facts of all
 // spans: a list of integers (a column) for each fact, with times and ids as differences from the
@@ -289,6 +288,6 @@ OPKIT_INLINE void WriteHtmlReport(const Profile& profile, const std::string& pat
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_REPORT_IMPL_REPORT_IPP_

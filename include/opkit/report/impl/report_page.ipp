@@ -4,8 +4,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The content security policy forbids every request of the page.
 inline constexpr char kReportHead[] = R"html(<!doctype html>
@@ -151,6 +150,6 @@ inline constexpr char kReportBody[] = R"html(<body>
 <script type="application/json" id="data">)html";
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_REPORT_IMPL_REPORT_PAGE_IPP_

@@ -5,8 +5,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Comes last in the page, after the scripts whose names it uses. If the program's partition text is
 // not JSON, only this script fails: the rest of the page is complete already.
@@ -74,6 +73,6 @@ if (data.partition) {
 )html";
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_REPORT_IMPL_REPORT_PARTITION_SCRIPT_IPP_

@@ -4,8 +4,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Follows the page's script, whose names it uses. A node's layer is the length of the longest path
 // to it from a first node. Within a layer, nodes are placed at the mean of their neighbours
@@ -164,6 +163,6 @@ if (data.run) {
 )html";
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_REPORT_IMPL_REPORT_RUN_SCRIPT_IPP_

@@ -4,8 +4,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr char kReportScript[] = R"html(</script>
 <script>
@@ -729,6 +728,6 @@ window.opkitReport = {
 )html";
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_REPORT_IMPL_REPORT_SCRIPT_IPP_

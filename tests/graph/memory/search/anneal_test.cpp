@@ -5,8 +5,7 @@
 
 #include "graph/memory/rectangle.hpp"
 
-namespace anneal_test {
-namespace {
+namespace anneal_test { namespace {
 
 using opkit::detail::AnnealOrder;
 using opkit::detail::MemoryProblem;

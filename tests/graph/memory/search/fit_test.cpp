@@ -8,8 +8,7 @@
 #include "graph/memory/memory_problem.hpp"
 #include "opkit/op/random.hpp"
 
-namespace fit_test {
-namespace {
+namespace fit_test { namespace {
 
 using opkit::MemoryInterval;
 using opkit::RandomGenerator;

@@ -7,8 +7,7 @@
 
 #include "graph/memory/memory_problem.hpp"
 
-namespace greedy_test {
-namespace {
+namespace greedy_test { namespace {
 
 using opkit::RandomGenerator;
 using opkit::detail::LowestFit;

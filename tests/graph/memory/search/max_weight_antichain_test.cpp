@@ -7,8 +7,7 @@
 #include "opkit/op/random.hpp"
 #include "support/sanitizers.hpp"
 
-namespace max_weight_antichain_test {
-namespace {
+namespace max_weight_antichain_test { namespace {
 
 using opkit::MemoryConflicts;
 using opkit::MemoryInterval;

@@ -6,8 +6,7 @@
 #include "graph/memory/rectangle.hpp"
 #include "support/error_of.hpp"
 
-namespace search_test {
-namespace {
+namespace search_test { namespace {
 
 using opkit::detail::CheckSearchName;
 using opkit::detail::kPlannerSearches;

@@ -6,8 +6,7 @@
 #include "graph/memory/rectangle.hpp"
 #include "support/lists.hpp"
 
-namespace skyline_restarts_test {
-namespace {
+namespace skyline_restarts_test { namespace {
 
 using opkit::RandomGenerator;
 using opkit::detail::DrawRanks;

@@ -10,8 +10,7 @@
 #include "opkit/graph/memory/search/fit.hpp"
 #include "opkit/op/random.hpp"
 
-namespace skyline_search_test {
-namespace {
+namespace skyline_search_test { namespace {
 
 using opkit::MemoryInterval;
 using opkit::RandomGenerator;

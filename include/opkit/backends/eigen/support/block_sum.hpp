@@ -7,8 +7,7 @@
 
 #include "opkit/backends/eigen/support/eigen.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the sum of f over `count` floats; f maps an Eigen array of some of them element by
 // element. Blocks are summed in float and their sums in double, so that a long sum stays precise. A
@@ -39,6 +38,6 @@ inline double SumInBlocks(const float* x, int64_t count) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_BLOCK_SUM_HPP_

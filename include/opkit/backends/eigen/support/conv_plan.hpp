@@ -8,8 +8,7 @@
 #include "opkit/backends/eigen/support/tile.hpp"
 #include "opkit/ops/nn/conv.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The tasks of a convolution of known sizes. The depth of its sums consists of planes, the last two
 // axes of an image: one plane for each channel and each element of the kernel along the axes
@@ -172,6 +171,6 @@ struct ConvPlan : TaskPlan {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_PLAN_HPP_

@@ -6,8 +6,7 @@
 #include "opkit/backends/eigen/support/elementwise_math.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An operand of a run, read packet by packet. kRepeated: one element serves the whole run.
 template <bool kRepeated>
@@ -121,7 +120,7 @@ template <class Op, class Packets>
 using EigenBinary = EigenElementwise<Op, &RunBinaryPackets<Packets>, kCheapGrain>;
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 // Registers the kernel of operator `name` built from detail::<name>Packet.
 #define OPKIT_EIGEN_PACKETS(name, Kernel)              \

@@ -9,8 +9,7 @@
 
 #include "opkit/backends/eigen/support/eigen.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 namespace packet = Eigen::internal;
 using Packet = packet::packet_traits<float>::type;
@@ -169,6 +168,6 @@ OPKIT_PACKET_FUNCTION(PReluPacket, IfNegative(a, packet::pmul(a, b), a));
 #undef OPKIT_PACKET_FUNCTION
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_MATH_HPP_

@@ -6,8 +6,7 @@
 
 #include "opkit/backends/eigen/support/elementwise_kernel.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr int64_t kVector = 16;
 template <class T>
@@ -65,6 +64,6 @@ void RunVectors(const ElementRun& run, const F& f, Operands&&... operands) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_VECTORS_HPP_

@@ -9,7 +9,7 @@
 #include "opkit/backends/eigen/support/eigen.hpp"
 #include "opkit/engine/parallel_for.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A factor of Gemm: a row-major matrix with rows `stride` elements apart. With `transposed` the
 // factor is the transpose of this matrix.
@@ -236,6 +236,6 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
   });
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_

@@ -8,8 +8,7 @@
 #include "opkit/backends/eigen/support/gemm.hpp"
 #include "opkit/ops/nn/conv.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The sizes of such a convolution and the function that runs it.
 struct Im2col {
@@ -102,6 +101,6 @@ struct Im2col {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_IM2COL_HPP_

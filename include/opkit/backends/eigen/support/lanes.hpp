@@ -13,8 +13,7 @@
 #endif
 #include "opkit/config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 #if defined(__AVX512F__)
 inline constexpr int kLanes = 16;
@@ -114,6 +113,6 @@ inline void CopyStrided(const float* from, int64_t stride, int64_t count, float*
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_LANES_HPP_

@@ -10,8 +10,7 @@
 #include "opkit/op/kernel.hpp"
 #include "opkit/ops/support/window.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A block of windows: rows [row, row + rows) by columns [column, column + columns).
 struct WindowBlock {
@@ -168,6 +167,6 @@ inline void RequireModestWindows(const WindowAxes& axes) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_

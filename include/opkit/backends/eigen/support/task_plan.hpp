@@ -9,8 +9,7 @@
 
 #include "opkit/engine/parallel_for.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Pieces of memory ("slots") for the threads of a loop. A thread holds one slot while it runs a
 // range.
@@ -83,6 +82,6 @@ struct TaskPlan {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_TASK_PLAN_HPP_

@@ -9,8 +9,7 @@
 
 #include "opkit/backends/eigen/support/lanes.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The operands of output[r, l, j] = start + sum over k < depth of weights[r, k] * input[offsets[k],
 // l, j]. Here r is an output channel, l a line of the image, and j a pixel of the line. `start` is
@@ -133,6 +132,6 @@ void ForEachTile(int64_t count, int most, F f) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_TILE_HPP_

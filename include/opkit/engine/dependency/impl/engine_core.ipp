@@ -7,8 +7,7 @@
 
 #include "opkit/engine/dependency/engine_core.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Sorts the accesses to several Vars by address, and keeps each Var once.
 inline void EngineCore::SortAccesses(EngineOp& op) {
@@ -219,6 +218,6 @@ inline void EngineCore::WaitForAll(Timeout timeout) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_

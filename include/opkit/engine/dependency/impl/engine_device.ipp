@@ -4,8 +4,7 @@
 
 #include "opkit/engine/dependency/engine_device.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::atomic<IssueFunction>& RegisteredIssue(DeviceType type) {
   static std::atomic<IssueFunction> functions[AllocatorTable::kSlots];
@@ -27,6 +26,6 @@ OPKIT_INLINE IssueFunction IssueFunctionOf(Device device) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_

@@ -7,8 +7,7 @@
 
 #include "opkit/engine/dependency/engine_core.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void EngineCore::RunReady(Runner* runner) {
   constexpr int kFlushAt = 32;
@@ -200,6 +199,6 @@ inline void EngineCore::Finish(EngineOp* op, Completed& done) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_RUN_IPP_

@@ -5,7 +5,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/engine/dependency/operation.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE Completion& Completion::operator=(Completion&& other) noexcept {
   Completion taken(std::move(other));
@@ -32,6 +32,6 @@ OPKIT_INLINE bool Completion::SetFinishedWithException(std::exception_ptr except
   return engine->CompleteAsync(op_, generation_, std::move(exception));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_OPERATION_IPP_

@@ -7,7 +7,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/engine/pool/latch.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The sleeping threads of all latches whose addresses have the same hash.
@@ -69,6 +69,6 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_

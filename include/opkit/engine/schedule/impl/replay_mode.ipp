@@ -8,7 +8,7 @@
 #include "opkit/engine/schedule/replay_mode.hpp"
 #include "opkit/engine/schedule/schedule.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The costs of the modes, in ns, on a machine of today.
@@ -196,6 +196,6 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
                 " for levels, ", us(counters), " for counters");
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_

@@ -11,7 +11,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/engine/schedule/schedule.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Fills a Schedule from a list of edges.
@@ -334,6 +334,6 @@ OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t ed
   detail::ScheduleBuilder(*this, options).Build(edges, edge_count);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_

@@ -17,7 +17,7 @@
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/profile/text_columns.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // True if the number is a NaN. Tests the bits, because -ffast-math would fold std::isnan to false.
@@ -216,6 +216,6 @@ OPKIT_INLINE std::string RunComparison::Verdict() const {
              first.expected, StrCat(" by ", first.expected_backend)));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DEBUG_IMPL_COMPARE_RUNS_IPP_

@@ -11,7 +11,7 @@
 #include "opkit/graph/debug/run_values.hpp"
 #include "opkit/op/observers.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the plan's value for the name in an operator's definition; -1 if there is none. An output
@@ -153,6 +153,6 @@ OPKIT_INLINE std::vector<NodeValue> RunKeepingValues(Executor& executor,
   return keepers.Take();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_

@@ -9,8 +9,7 @@
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/subgraph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The gradient maker of a node that runs a graph.
 class BodyGradient final : public GradientMakerBase {
@@ -133,6 +132,6 @@ OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
 #endif
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_

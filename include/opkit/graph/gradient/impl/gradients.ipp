@@ -8,7 +8,7 @@
 #include "opkit/graph/gradient/gradient_nodes.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Does the work of one call of AddGradients.
@@ -318,6 +318,6 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
   return found;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_

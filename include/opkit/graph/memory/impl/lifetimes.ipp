@@ -10,7 +10,7 @@
 #include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/memory/lifetimes.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
@@ -403,6 +403,6 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
   return detail::BuildLifetimes(run, values, in_place, exact);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_

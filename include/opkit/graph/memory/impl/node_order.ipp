@@ -7,7 +7,7 @@
 
 #include "opkit/graph/memory/node_order.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Counts the bytes that are live while nodes run one after the other.
@@ -98,6 +98,6 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
   return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_

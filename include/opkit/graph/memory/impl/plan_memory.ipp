@@ -7,7 +7,7 @@
 #include "opkit/graph/memory/search/max_weight_antichain.hpp"
 #include "opkit/graph/memory/search/search.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The most pairs of buffers for which conflicts are listed, so that placing can fill gaps.
@@ -76,6 +76,6 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
   return plan;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_

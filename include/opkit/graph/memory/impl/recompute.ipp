@@ -12,7 +12,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/graph/memory/recompute.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Throws kInvalidArgument for an invalid problem. Returns, by value, the step that makes it; -1:
@@ -605,6 +605,6 @@ OPKIT_INLINE RecomputedRun Recompute(const RecomputeProblem& problem, int64_t by
   return detail::Recomputer(problem, bytes).Run();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_RECOMPUTE_IPP_

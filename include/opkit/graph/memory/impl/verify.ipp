@@ -9,7 +9,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/graph/memory/verify.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // "value 3 'x' (bytes 64 to 128)"
@@ -249,6 +249,6 @@ OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
   VerifyMemoryPlan(intervals, {}, plan);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_

@@ -8,8 +8,7 @@
 #include "opkit/graph/memory/search/fit.hpp"
 #include "opkit/op/random.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Searches for a lower placing by moves in the order. A move takes a buffer that reaches the
 // height, or one placed before it that conflicts with it, and places it earlier. Of the
@@ -71,6 +70,6 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_

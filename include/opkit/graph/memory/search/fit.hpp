@@ -6,8 +6,7 @@
 #include "opkit/graph/memory/bit_matrix.hpp"
 #include "opkit/graph/memory/problem.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A buffer that was placed.
 struct PlacedSpan {
@@ -207,6 +206,6 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_

@@ -8,8 +8,7 @@
 #include "opkit/base/algorithm.hpp"
 #include "opkit/graph/memory/search/fit.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the buffers by descending key; equal keys by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
@@ -82,6 +81,6 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_

@@ -9,8 +9,7 @@
 #include "opkit/graph/memory/bit_matrix.hpp"
 #include "opkit/graph/memory/problem.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Finds the largest total size of buffers of which none comes before another. A buffer passes units
 // to buffers that come later and do not conflict with it, each unit to at most one of them. When as
@@ -115,6 +114,6 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_

@@ -7,8 +7,7 @@
 #include "opkit/graph/memory/search/anneal.hpp"
 #include "opkit/graph/memory/search/skyline_restarts.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct PlannerSearch {
   const char* name;  // for MemoryPlanOptions::search
@@ -42,6 +41,6 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_

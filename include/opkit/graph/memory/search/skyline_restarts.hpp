@@ -7,8 +7,7 @@
 #include "opkit/graph/memory/search/skyline_search.hpp"
 #include "opkit/op/random.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Draws the order in which a restart prefers buffers: long, large or crowded ones first, in random
 // proportions.
@@ -74,6 +73,6 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_

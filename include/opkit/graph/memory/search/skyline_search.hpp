@@ -13,8 +13,7 @@
 
 #include "opkit/graph/memory/problem.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
@@ -287,6 +286,6 @@ class SkylineSearch {
 };
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_

@@ -8,7 +8,7 @@
 #include "opkit/graph/partition/cut.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // A graph whose nodes are groups of nodes of the problem; it never has a cycle. The groups form a
@@ -406,6 +406,6 @@ OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
   return {};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_CUT_IPP_

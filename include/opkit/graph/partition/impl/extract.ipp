@@ -7,7 +7,7 @@
 #include "opkit/graph/partition/extract.hpp"
 #include "opkit/graph/partition/node_sets.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std::vector<int>& nodes,
                                                const GraphTypes* types) {
   detail::CheckNodeSet(view, nodes);
@@ -32,6 +32,6 @@ OPKIT_INLINE Graph ReplaceNodes(const GraphView& view,
   return detail::NodeReplacer(view, replacements).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_EXTRACT_IPP_

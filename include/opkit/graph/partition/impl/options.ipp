@@ -7,8 +7,7 @@
 
 #include "opkit/graph/partition/options.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline std::vector<std::string> SplitNames(const std::string& text) {
   std::vector<std::string> names;
@@ -86,6 +85,6 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_

@@ -12,7 +12,7 @@
 #include "opkit/graph/partition/partitioner.hpp"
 #include "opkit/graph/subgraph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The graph between two partitioners.
@@ -390,6 +390,6 @@ OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> pa
   return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_

@@ -6,7 +6,7 @@
 #include "opkit/graph/partition/partitioner.hpp"
 #include "opkit/op/abi/attr_map.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline size_t AnsweredNode(const PartitionView& view, int node) {
@@ -121,6 +121,6 @@ OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
   return found;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_PARTITIONER_IPP_

@@ -11,7 +11,7 @@
 #include "opkit/op/abi/resource_state.hpp"
 #include "opkit/op/function/answered_fail.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The PartitionWork of a FunctionPartitioner.
@@ -110,6 +110,6 @@ OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char
   RegisterPartitioner(partitioner_, file, line);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_

@@ -7,7 +7,7 @@
 #include "opkit/graph/partition/report.hpp"
 #include "opkit/profile/json_text.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string CountText(size_t count, const char* one) {
@@ -152,6 +152,6 @@ OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const
   return detail::DrawDot(graph, &types, options, nullptr, &groups);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_

@@ -4,7 +4,7 @@
 
 #include "opkit/graph/partition/selector.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer) {
   using detail::Index;
@@ -59,6 +59,6 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
   }
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_

@@ -8,7 +8,7 @@
 #include "opkit/op/abi/attr_map.hpp"
 #include "opkit/profile/json_text.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes one text.
@@ -138,6 +138,6 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
   return detail::SymbolJsonWriter(view, types, is_arg).Write();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_

@@ -6,7 +6,7 @@
 
 #include "opkit/graph/partition/view.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE const std::string& PartitionValue::name() const {
   return view_->structure().name(index_);
@@ -115,6 +115,6 @@ OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const 
   return {this, found};
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_

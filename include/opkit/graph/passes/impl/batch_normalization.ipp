@@ -13,7 +13,7 @@
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/passes/standard_passes.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // y = x * factor + addend, by channel.
@@ -298,6 +298,6 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsFoldBatchNormalization =
     g_fold_batch_normalization.Fill(&FoldBatchNormalization);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_

@@ -8,7 +8,7 @@
 #include "opkit/graph/passes/common_subexpressions.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor finds equal nodes and constants, Result builds the graph.
@@ -144,6 +144,6 @@ OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
   return detail::SubexpressionMerger(graph).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_

@@ -6,7 +6,7 @@
 #include "opkit/graph/passes/constant_folding.hpp"
 #include "opkit/graph/passes/evaluate_node.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor evaluates nodes, Result builds the graph.
@@ -107,6 +107,6 @@ OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options)
   return detail::ConstantFolder(graph, options).Result();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_

@@ -9,7 +9,7 @@
 #include "opkit/graph/passes/dead_nodes.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The set of nodes that RemoveDeadNodes keeps.
@@ -73,6 +73,6 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
   return detail::WithContents(graph, std::move(constants), std::move(nodes));
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_

@@ -11,7 +11,7 @@
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/passes/standard_passes.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor finds the patterns, Result builds the graph.
@@ -168,6 +168,6 @@ namespace detail {
 OPKIT_IMAGE_LOCAL inline const bool kFillsMergeHardSwish = g_merge_hard_swish.Fill(&MergeHardSwish);
 }  // namespace detail
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_

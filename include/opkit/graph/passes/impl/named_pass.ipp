@@ -5,7 +5,7 @@
 #include "opkit/base/registration/named_parts.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/op/op_registry.hpp"
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_IMAGE_LOCAL inline NamedParts<NamedPass>& NamedPasses() {
@@ -45,6 +45,6 @@ OPKIT_INLINE Graph RunPass(const Graph& graph, std::string_view name, PassArgume
   return passes.Run(graph, {}, UnknownOperators::kAllowed);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_NAMED_PASS_IPP_

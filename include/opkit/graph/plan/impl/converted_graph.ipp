@@ -12,8 +12,7 @@
 #include "opkit/graph/plan/explain_selection.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout& layout,
                                             Device device) {
@@ -222,6 +221,6 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExplainConverted =
     g_explain_converted.Fill(&ExplainSelection);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_

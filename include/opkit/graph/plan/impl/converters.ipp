@@ -8,7 +8,7 @@
 #include "opkit/op/op_registry.hpp"
 #include "opkit/op/registration.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 class ConvertLayoutOp final : public Operator<CPUContext> {
@@ -103,6 +103,6 @@ OPKIT_INLINE OperatorDef CopyToDevice(const std::string& from, const std::string
       .Arg("device_index", int64_t{device.index});
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTERS_IPP_

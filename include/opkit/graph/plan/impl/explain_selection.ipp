@@ -4,8 +4,7 @@
 
 #include "opkit/graph/plan/explain_selection.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the layouts as text, "NHWC, standard -> NHWC"; empty if all are standard.
 OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
@@ -101,6 +100,6 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_

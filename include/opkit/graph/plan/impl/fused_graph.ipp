@@ -10,8 +10,7 @@
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Finds the chains and writes the fused graph.
 struct FusedGraph::Builder {
@@ -153,6 +152,6 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
     g_make_fused_graph.Fill(&FusedGraph::Make);
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_

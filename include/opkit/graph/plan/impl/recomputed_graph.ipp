@@ -11,8 +11,7 @@
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/plan/recomputed_graph.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::RecomputedGraph(const Specialization& found, Device memory)
     : found_(found), view_(found.plan_view()) {
@@ -271,6 +270,6 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_

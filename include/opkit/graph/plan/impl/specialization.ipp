@@ -11,8 +11,7 @@
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE PlannedMemory& PlannedMemory::Of(const PlannedBody& body) {
   return body.plan->memory_;
@@ -499,6 +498,6 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_

@@ -10,7 +10,7 @@
 #include "opkit/base/name_index.hpp"
 #include "opkit/graph/print/memory_csv.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Parses one text, line by line.
@@ -126,6 +126,6 @@ OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffe
   return text;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_

@@ -9,7 +9,7 @@
 #include "opkit/base/error.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes one picture.
@@ -195,6 +195,6 @@ OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffe
   return detail::MemorySvg(buffers, plan, options).Draw();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_

@@ -6,7 +6,7 @@
 
 #include "opkit/graph/print/print.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string NodeLine(const OperatorDef& def) {
@@ -139,6 +139,6 @@ OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
       detail::LineDiff(detail::GraphLines(before), detail::GraphLines(after)).lines());
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_

@@ -6,8 +6,7 @@
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/abi/abi_config.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
                                                      size_t count,
@@ -89,6 +88,6 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_

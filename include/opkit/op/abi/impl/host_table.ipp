@@ -15,7 +15,7 @@
 #include "opkit/op/abi/resource_state.hpp"
 #include "opkit/op/op_registry.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
@@ -530,6 +530,6 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
   return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_

@@ -9,8 +9,7 @@
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
   if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
@@ -277,6 +276,6 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_

@@ -5,8 +5,7 @@
 #include "opkit/base/algorithm.hpp"
 #include "opkit/op/call/direct_call.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema,
                                     const OperatorDef& def) try
@@ -151,6 +150,6 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_

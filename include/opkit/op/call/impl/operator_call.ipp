@@ -5,8 +5,7 @@
 #include "opkit/op/call/impl/bound_operator.ipp"
 #include "opkit/op/call/operator_call.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Releases the memory of the workspace's tensors at the end of a call; the next call sets them
 // again.
@@ -144,6 +143,6 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_

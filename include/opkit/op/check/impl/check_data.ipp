@@ -8,7 +8,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/op/check/check_data.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline DType NumberType(DType dtype) {
@@ -116,6 +116,6 @@ OPKIT_INLINE Tensor RandomTensor(const Shape& shape, DType dtype, uint64_t seed)
   return out;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CHECK_IMPL_CHECK_DATA_IPP_

@@ -6,8 +6,7 @@
 
 #include "opkit/op/check/input_finder.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE InputFinder::InputFinder(const OpSchema& schema, const OperatorDef& def, Shapes shapes)
     : schema_(schema), def_(def), count_(def.inputs().size()) {
@@ -114,6 +113,6 @@ OPKIT_INLINE bool InputFinder::Accepts(InputTypes inputs) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_CHECK_IMPL_INPUT_FINDER_IPP_

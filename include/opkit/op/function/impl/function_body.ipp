@@ -14,8 +14,7 @@
 #include "opkit/op/op_registry.hpp"
 #include "opkit/op/schema.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Counts an operator in its library's FunctionUse for as long as it lives.
 class CountedOperator {
@@ -662,6 +661,6 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_

@@ -12,7 +12,7 @@
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type) {
@@ -262,6 +262,6 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
   functions->SetOutputReq(output, req);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_

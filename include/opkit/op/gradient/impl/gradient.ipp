@@ -9,7 +9,7 @@
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/gradient/gradient_hook.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct GradientRegistry::State {
   detail::Mutex mutex;
@@ -170,6 +170,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_

@@ -10,7 +10,7 @@
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/op/gradient/gradient_check.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE std::string ToString(const GradientCheckResult& result) {
   std::string out;
@@ -258,6 +258,6 @@ OPKIT_INLINE GradientCheckResult CheckGradient(const OperatorDef& def, std::vect
   return detail::GradientChecker(def, std::move(inputs), options).Check();
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_CHECK_IPP_

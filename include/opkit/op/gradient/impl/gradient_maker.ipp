@@ -8,7 +8,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/op/gradient/gradient_maker.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
   GradientValue out;
@@ -134,6 +134,6 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
   return name;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_

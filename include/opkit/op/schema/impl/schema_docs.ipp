@@ -5,7 +5,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/op/schema/schema_docs.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns `text` on one line, with its bars escaped.
@@ -114,6 +114,6 @@ OPKIT_INLINE std::string DocsOfAllOperators() {
   return out;
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_

@@ -6,8 +6,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/op/typed/typed_schema.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
 // make equal schemas.
@@ -141,6 +140,6 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   for (auto& rule : rules_) rule(context);
 }
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_

@@ -24,7 +24,7 @@
 #include "opkit/plugin/export/host_memory.hpp"
 #include "opkit/plugin/export/host_spans.hpp"
 
-namespace opkit::inline OPKIT_ABI {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
@@ -651,6 +651,6 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
   OpResource(detail::t_host_call).invoke(op, views(inputs), views(outputs), args);
 }
 
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_

@@ -13,8 +13,7 @@
 #include "opkit/op/function/answered_fail.hpp"
 #include "opkit/plugin/export/export_partitioners.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns a copy of the host's graph whose constants share the host's memory.
 inline Graph BorrowGraph(const opkit_graph& from) {
@@ -189,6 +188,6 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_

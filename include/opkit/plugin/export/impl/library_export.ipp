@@ -5,8 +5,7 @@
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // One operator of the host: its attributes, read once, and the author's state.
 struct FunctionInstance {
@@ -297,6 +296,6 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_

@@ -7,8 +7,7 @@
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/plugin/export/library_partitioner.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Functions of an opkit_partitioner whose `author` is a LibraryPartitionerRecord.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
@@ -100,6 +99,6 @@ OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_

@@ -14,8 +14,7 @@
 #include "opkit/plugin/load/elf_file.hpp"
 #include "opkit/plugin/load/shared_object.hpp"
 
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE std::string Demangle(const std::string& symbol) {
   if (!symbol.starts_with("_Z")) return symbol;  // "f" would be read as the type float
@@ -278,6 +277,6 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 }
 
 }  // namespace detail
-}  // namespace opkit
+}}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
