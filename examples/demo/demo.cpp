@@ -9,7 +9,7 @@
 #include <map>
 #include <numeric>
 
-#include "../cli/terminal.hpp"
+#include "../../tools/opkit/terminal.hpp"
 #include "draw.hpp"
 #include "identify.hpp"
 #include "own_operators.hpp"

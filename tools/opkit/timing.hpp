@@ -1,6 +1,6 @@
 // How long runs take, node by node too, and how much memory the process has had.
-#ifndef OPKIT_EXAMPLES_CLI_TIMING_HPP_
-#define OPKIT_EXAMPLES_CLI_TIMING_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_TIMING_HPP_
+#define OPKIT_TOOLS_OPKIT_TIMING_HPP_
 
 #include <vector>
 
@@ -45,4 +45,4 @@ int64_t PeakResidentBytes();
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_TIMING_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_TIMING_HPP_

@@ -1,6 +1,6 @@
 // Checks of option values that say what was expected.
-#ifndef OPKIT_EXAMPLES_CLI_OPTIONS_HPP_
-#define OPKIT_EXAMPLES_CLI_OPTIONS_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_OPTIONS_HPP_
+#define OPKIT_TOOLS_OPKIT_OPTIONS_HPP_
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -55,4 +55,4 @@ inline CLI::Validator Seconds() {
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_OPTIONS_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_OPTIONS_HPP_

@@ -1,7 +1,7 @@
 // Operator libraries on the command line: --library of the commands that run or show operators, and
 // what `lib` and `check` have in common.
-#ifndef OPKIT_EXAMPLES_CLI_LIBRARY_HPP_
-#define OPKIT_EXAMPLES_CLI_LIBRARY_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_LIBRARY_HPP_
+#define OPKIT_TOOLS_OPKIT_LIBRARY_HPP_
 
 #include <string>
 #include <vector>
@@ -36,4 +36,4 @@ Failure FailedWhileLoading(const std::string& path, const ChildOutcome& outcome)
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_LIBRARY_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_LIBRARY_HPP_

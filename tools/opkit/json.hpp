@@ -1,6 +1,6 @@
 // A JSON object, written line by line.
-#ifndef OPKIT_EXAMPLES_CLI_JSON_HPP_
-#define OPKIT_EXAMPLES_CLI_JSON_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_JSON_HPP_
+#define OPKIT_TOOLS_OPKIT_JSON_HPP_
 
 #include <string>
 
@@ -55,4 +55,4 @@ class JsonObject {
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_JSON_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_JSON_HPP_

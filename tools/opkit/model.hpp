@@ -1,7 +1,7 @@
 // From a model's file and what the command line says of its inputs to a plan: what run, bench and
 // inspect have in common. Everything that can be wrong is a Failure with its exit code.
-#ifndef OPKIT_EXAMPLES_CLI_MODEL_HPP_
-#define OPKIT_EXAMPLES_CLI_MODEL_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_MODEL_HPP_
+#define OPKIT_TOOLS_OPKIT_MODEL_HPP_
 
 #include <string>
 #include <vector>
@@ -62,4 +62,4 @@ opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::GraphIn
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_MODEL_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_MODEL_HPP_

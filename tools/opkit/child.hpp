@@ -1,6 +1,6 @@
 // Work in a process of its own, whose Failures are thrown here.
-#ifndef OPKIT_EXAMPLES_CLI_CHILD_HPP_
-#define OPKIT_EXAMPLES_CLI_CHILD_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_CHILD_HPP_
+#define OPKIT_TOOLS_OPKIT_CHILD_HPP_
 
 #include <functional>
 
@@ -19,4 +19,4 @@ ChildOutcome RunInChild(double seconds, const ChildWork& work);
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_CHILD_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_CHILD_HPP_

@@ -1,6 +1,6 @@
 // Whole files of text out: "-" is standard output.
-#ifndef OPKIT_EXAMPLES_CLI_FILE_HPP_
-#define OPKIT_EXAMPLES_CLI_FILE_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_FILE_HPP_
+#define OPKIT_TOOLS_OPKIT_FILE_HPP_
 
 #include <optional>
 #include <string>
@@ -25,4 +25,4 @@ void WriteFile(const std::string& path, std::string_view text);
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_FILE_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_FILE_HPP_

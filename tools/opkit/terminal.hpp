@@ -1,6 +1,6 @@
 // What goes to a person: colours where there is a terminal, progress bars for long work, tables.
-#ifndef OPKIT_EXAMPLES_CLI_TERMINAL_HPP_
-#define OPKIT_EXAMPLES_CLI_TERMINAL_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_TERMINAL_HPP_
+#define OPKIT_TOOLS_OPKIT_TERMINAL_HPP_
 
 #include <cstdint>
 #include <cstdio>
@@ -52,4 +52,4 @@ std::string Fixed(double value, int digits);
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_TERMINAL_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_TERMINAL_HPP_

@@ -1,8 +1,8 @@
 // What the subcommands of `opkit` share: exit codes, how one fails, and how one is added. A
 // subcommand is a function that adds itself to the program; another one is another file and a line
 // in main.cpp.
-#ifndef OPKIT_EXAMPLES_CLI_PROGRAM_HPP_
-#define OPKIT_EXAMPLES_CLI_PROGRAM_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_PROGRAM_HPP_
+#define OPKIT_TOOLS_OPKIT_PROGRAM_HPP_
 
 #include <stdexcept>
 #include <string>
@@ -71,4 +71,4 @@ void AddPartitionCommand(CLI::App& program);
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_PROGRAM_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_PROGRAM_HPP_

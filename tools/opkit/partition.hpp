@@ -1,7 +1,7 @@
 // Partitioners on the command line: --partition and --option of the commands that run a model, and
 // of opkit partition.
-#ifndef OPKIT_EXAMPLES_CLI_PARTITION_HPP_
-#define OPKIT_EXAMPLES_CLI_PARTITION_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_PARTITION_HPP_
+#define OPKIT_TOOLS_OPKIT_PARTITION_HPP_
 
 #include <string>
 #include <vector>
@@ -26,4 +26,4 @@ void CheckPartitioners(const PartitionOptions& options);
 
 }  // namespace cli
 
-#endif  // OPKIT_EXAMPLES_CLI_PARTITION_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_PARTITION_HPP_
