@@ -1,5 +1,8 @@
-"""What ./dev says of a command that it cannot run, before it installs or compiles anything."""
+"""What ./dev says of a command that it cannot run, before it compiles anything, and which commands install
+packages."""
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,6 +54,81 @@ class Mistakes(unittest.TestCase):
             (pathlib.Path(folder) / "pics").mkdir()  # paths are the caller's
             self.says(["demo", "pics", "pics/a.png"], "there is no file 'pics/a.png'", cwd=folder)
         self.says(["demo", "a", "b", "c"], "demo takes a folder and a picture, not 'a b c'")
+
+    def test_what_is_set_up(self):
+        self.says(["setup", "clii"], "setup takes a command, not 'clii'; did you mean 'cli'? (demo test cli ")
+        self.says(["setup", "build", "gc"], "there is no preset 'gc'; did you mean 'gcc'? (gcc clang ")
+        self.says(["setup", "cli", "x"], "cli takes no arguments")
+
+
+class Packages(unittest.TestCase):
+    """A machine with a shell and no compiler, whose apt-get writes down what it is asked for."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        for program in ("bash", "cat", "dirname", "env", "find", "grep", "mkdir", "nproc", "realpath", "sed",
+                        "sort", "uname", "uniq"):
+            (self.folder / program).symlink_to(shutil.which(program))
+        self.program("sudo", 'shift; [ "$1" = true ] || exec "$@"')
+        self.program("apt-cache", "exit 1")
+        self.program("apt-get", f'echo "$@" >> "{self.folder}/asked"; [ "$1" != install ] || exit "$APT_STATUS"')
+
+    def program(self, name, text):
+        (self.folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.folder / name).chmod(0o755)
+
+    def dev(self, *arguments, installs=True):
+        """Runs it; returns the words of the line by which it asked apt-get to install, or []."""
+        environment = {**os.environ, "PATH": str(self.folder), "APT_STATUS": "0" if installs else "1"}
+        self.ran = subprocess.run([DEV, *arguments], capture_output=True, text=True, timeout=60, env=environment)
+        asked = self.folder / "asked"
+        lines = asked.read_text().splitlines() if asked.exists() else []
+        return next((line.split() for line in lines if line.startswith("install ")), [])
+
+    def test_most_commands_name_what_to_run_and_install_nothing(self):
+        for arguments in (["cli"], ["build", "asan"], ["bench", "dynamic"], ["differential"], ["stress"],
+                          ["fuzz", "npy"], ["format"], ["tidy"], ["docs"], ["single-include"]):
+            with self.subTest(arguments):
+                self.assertEqual(self.dev(*arguments), [])
+                self.assertFalse((self.folder / "asked").exists())
+                self.assertEqual((self.ran.returncode, self.ran.stdout), (1, ""))
+                self.assertRegex(self.ran.stderr, rf"\Adev: {arguments[0]} needs packages that are not installed "
+                                 rf"\([^\n]+\): run \./dev setup {' '.join(arguments)}\n\Z")
+        self.dev("cli")
+        self.assertIn("(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev)", self.ran.stderr)
+
+    def test_setup_prints_and_installs_what_a_command_needs(self):
+        words = self.dev("setup", "cli")
+        self.assertEqual(words[-5:], ["g++", "cmake", "ninja-build", "nlohmann-json3-dev", "libcli11-dev"])
+        self.assertEqual((self.ran.returncode, self.ran.stderr), (0, ""))
+        self.assertIn("installing g++ cmake ninja-build nlohmann-json3-dev libcli11-dev", self.ran.stdout)
+        self.assertNotIn("compiling", self.ran.stdout)
+
+    def test_setup_without_a_command_is_for_test(self):
+        self.assertIn("doctest-dev", self.dev("setup"))
+        self.assertEqual(self.ran.returncode, 0)
+
+    def test_a_report_is_tested_with_node_and_profiles_too(self):
+        for folder in ("report", "profile"):
+            self.assertIn("nodejs", self.dev("setup", "test", folder))
+            (self.folder / "asked").unlink()
+        self.assertNotIn("nodejs", self.dev("setup", "test", "base"))
+
+    def test_demo_and_test_install_themselves(self):
+        for arguments in (["demo"], ["test"], ["test", "base"]):
+            with self.subTest(arguments):
+                self.assertIn("cmake", self.dev(*arguments, installs=False))
+                self.assertEqual(self.ran.returncode, 1)
+                self.assertIn("dev: could not install them", self.ran.stderr)
+                (self.folder / "asked").unlink()
+
+    def test_without_apt_setup_names_the_packages(self):
+        (self.folder / "apt-get").unlink()
+        self.dev("setup", "cli")
+        self.assertEqual(self.ran.returncode, 1)
+        self.assertIn("sudo apt-get install g++ cmake", self.ran.stderr)
 
 
 if __name__ == "__main__":

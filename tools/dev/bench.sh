@@ -1,0 +1,76 @@
+# ./dev bench: runs benchmarks and writes their tables.
+
+# Folder and name of each: engine/dynamic.
+bench_names() {
+  local source
+  for source in bench/*/*_bench.cpp; do
+    source=${source#bench/}
+    [[ $source == models/* ]] || echo "${source%_bench.cpp}"
+  done
+  printf '%s\n' models models_eigen compile_time
+}
+
+# record_bench NAME RESULT.json: runs it. Models that fail set bench_failed and have no figures.
+bench_failed=
+record_bench() {
+  local backends=()
+  [[ $1 != models_eigen ]] || backends=(--backends eigen,reference)
+  case $1 in
+    models*)
+      make_peers
+      fetch onnx "${models[@]}"
+      "$peer_python" bench/models/models.py --opkit build/release/tools/opkit/opkit \
+        --data "$data_dir" --peak build/release/bench/models/machine_peak_bench --json "$2" \
+        "${backends[@]}" ||
+        bench_failed=$1
+      ;;
+    compile_time) python3 bench/compile_time/compile_time.py --seconds --json "$2" ;;
+    *) OPKIT_MEMORY_PLAN_SVG=bench/results/memory_plan.svg \
+      python3 bench/record.py "build/release/bench/$1_bench" "$2" ;;
+  esac
+  if [[ $1 == engine/task_graph ]]; then  # instructions, in a program that valgrind can run
+    cmake --preset release -B build/release-counted -DOPKIT_BENCH_NATIVE=OFF >build/release-counted.log
+    cmake --build build/release-counted -j "$jobs" --target task_graph_bench
+    python3 bench/engine/count_instructions.py build/release-counted/bench/engine/task_graph_bench "$2"
+  fi
+}
+
+uses_onednn() { [[ " $* " == *" models"* || " $* " == *" kernels/"* ]]; }  # BENCHMARK...
+
+bench_command() {
+  local filter=${1-} all names=() targets=() name result
+  (($# < 2)) || die "bench takes one filter, not '$*'"
+  mapfile -t all < <(bench_names)
+  for name in "${all[@]}"; do
+    [[ $name == *"$filter"* ]] || continue
+    names+=("$name")
+    case $name in
+      models*)
+        targets+=(opkit_cli machine_peak_bench)
+        want espeak-ng has espeak-ng
+        want_fonts
+        want_peers
+        want_wheels onnx "${models[@]}"
+        ;;
+      compile_time) want_compile_time_peers ;;
+      *) targets+=("${name#*/}_bench") ;;
+    esac
+    [[ $name != engine/task_graph ]] || want valgrind has valgrind
+  done
+  ((${#names[@]})) ||
+    die "no benchmark's name holds '$filter'$(nearest "$filter" "${all[@]#*/}") (${all[*]})"
+  want_tests
+  ! uses_onednn "${names[@]}" || want_onednn
+  ready
+  mkdir -p build
+  ! uses_onednn "${names[@]}" || fetch_onednn
+  ((${#targets[@]} == 0)) || build_command release "${targets[@]}"
+  for name in "${names[@]}"; do
+    say "$name"
+    result=build/bench/${name#*/}.json
+    rm -f "$result"
+    record_bench "$name" "$result"
+    [[ ! -f $result ]] || python3 bench/summarize.py "$result"
+  done
+  [[ ! $bench_failed ]] || die "$bench_failed: not everything could be measured, or outputs differ"
+}

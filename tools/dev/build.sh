@@ -1,0 +1,66 @@
+# What configures and builds, ./dev build and ./dev cli.
+
+find_nvcc() {
+  if ! quietly has nvcc && [[ -x /usr/local/cuda/bin/nvcc ]]; then
+    export CUDACXX=/usr/local/cuda/bin/nvcc
+  fi
+}
+
+# configure PRESET CMAKE_ARGUMENT...
+configure() {
+  local preset=$1 arguments=()
+  shift
+  arguments+=("-DOPKIT_ONEDNN_DATA_DIR=$onednn_data")
+  if quietly has ccache; then
+    arguments+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+    export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-locale}  # ctest changes it for what tests compile
+  fi
+  case $preset in
+    clang | asan | tsan) arguments+=("-DCMAKE_CXX_COMPILER=${clang:-$(find_llvm clang++)}") ;;
+  esac
+  cmake --preset "$preset" -Wno-dev --no-warn-unused-cli "${arguments[@]}" "$@" >"build/$preset.log" 2>&1 ||
+    { cat "build/$preset.log"; return 1; }
+}
+
+# with_sanitizers PRESET COMMAND...: sanitizers place their shadow memory at fixed addresses, which
+# kernels that randomise mappings by 32 bits collide with.
+with_sanitizers() {
+  local preset=$1
+  shift
+  if [[ $preset == [at]san ]] && quietly setarch "$(uname -m)" -R true; then
+    setarch "$(uname -m)" -R "$@"
+  else
+    "$@"
+  fi
+}
+
+cli_command() {
+  (($# == 0)) || die "cli takes no arguments"
+  want_build
+  want_json
+  want libcli11-dev has_header CLI/CLI.hpp
+  ready
+  mkdir -p build
+  say "compiling the command-line program (some minutes the first time)"
+  configure demo -DOPKIT_BUILD_CLI=ON
+  cmake --build --preset demo -j "$jobs" --target opkit_cli
+  printf '\nbuild/demo/tools/opkit/opkit is ready; for this shell:\n  PATH=$PATH:%q\n' \
+    "$PWD/build/demo/tools/opkit"
+}
+
+build_command() {
+  local preset=${1:-gcc} presets
+  (($# == 0)) || shift
+  mapfile -t presets < <(sed -n '/"buildPresets"/,/^  \]/s/.*"name": "\([^"]*\)".*/\1/p' CMakePresets.json)
+  [[ " ${presets[*]} " == *" $preset "* ]] ||
+    die "there is no preset '$preset'$(nearest "$preset" "${presets[@]}") (${presets[*]})"
+  want_tests
+  case $preset in
+    clang | asan | tsan) want_clang ;;
+    arm64) want_arm64 ;;
+  esac
+  ready
+  mkdir -p build
+  configure "$preset"
+  cmake --build --preset "$preset" -j "$jobs" ${1:+--target "$@"}
+}

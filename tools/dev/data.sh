@@ -1,0 +1,65 @@
+# What comes out of pinned wheels: data/wheels.json says what, and data/fetch.py gets it once.
+data_dir=$(realpath -m "${OPKIT_DATA_DIR:-build/data}")
+export OPKIT_DATA_DIR=$data_dir
+models=(magika rapidocr_onnxruntime silero_vad)
+
+fetch() {  # PACKAGE..., for which the command has called want_wheels
+  ! python3 data/fetch.py --check "$@" || return 0
+  python3 data/fetch.py "$@" || die "cannot go on without $*"
+}
+
+# dlpack/dlpack.h with DLManagedTensorVersioned (1.0 and later), which distributions often lack. Of
+# the wheel that carries one only the header is taken.
+dlpack_include=
+has_versioned_dlpack() {
+  g++ -fsyntax-only "$@" -x c++ - <<<'#include <dlpack/dlpack.h>
+                                      DLManagedTensorVersioned* tensor;'
+}
+want_dlpack() { quietly has_versioned_dlpack || want_wheels apache_tvm_ffi; }
+fetch_dlpack() {
+  ! quietly has_versioned_dlpack || return 0
+  fetch apache_tvm_ffi
+  dlpack_include=$(echo "$data_dir"/apache_tvm_ffi-*/tvm_ffi/include)
+  has_versioned_dlpack "-I$dlpack_include" || die "$dlpack_include/dlpack/dlpack.h is not of version 1"
+}
+
+# oneDNN 3, which distributions lack, for the tests of backends/onednn: an installed one or that of
+# wheels, of which src/backends/onednn takes the headers and the library. The rest builds without.
+onednn_data=
+onednn_wheels=(onednn_cpu_gomp onednn_devel_cpu_gomp)
+needs_onednn_wheels() {
+  [[ $(uname -sm) == "Linux x86_64" ]] && ! g++ -fsyntax-only -x c++ - 2>/dev/null <<<'
+    #include <oneapi/dnnl/dnnl_version.h>
+    static_assert(DNNL_VERSION_MAJOR == 3);'
+}
+want_onednn() { ! needs_onednn_wheels || want_wheels "${onednn_wheels[@]}"; }
+fetch_onednn() {
+  needs_onednn_wheels || return 0
+  fetch "${onednn_wheels[@]}"
+  onednn_data=$data_dir
+}
+
+# make_venv FOLDER PACKAGE==VERSION...: a Python environment with exactly these wheels, made anew if they change.
+make_venv() {
+  local folder=$1
+  shift
+  [[ $(cat "$folder/packages" 2>/dev/null) != "$*" ]] || return 0
+  say "installing ${1%%=*} and ${2%%=*} in $folder"
+  python3 -m venv --clear "$folder"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: "$@" ||
+    die "cannot go on without ${1%%=*}"
+  echo "$*" >"$folder/packages"
+}
+
+# A Python with ONNX Runtime, the peer of bench/models and tests/differential.
+peer_python=$PWD/build/peer-venv/bin/python
+make_peers() {
+  make_venv "$PWD/build/peer-venv" onnxruntime==1.31.1 onnx==1.22.0 ml_dtypes==0.6.0 numpy==2.4.6 pillow==11.3.0
+}
+
+# The shared object of ONNX Runtime among them, for the partitioner that opens it. Not under
+# sanitizers, which report its leaks.
+find_onnxruntime() {
+  local found=("${peer_python%/bin/python}"/lib/python*/site-packages/onnxruntime/capi/libonnxruntime.so.*)
+  [[ ! ${found[0]-} ]] || peer_onnxruntime=${found[0]}
+}
