@@ -1,6 +1,6 @@
 // The compiled runtime: the part that a library of operators needs, without the part that runs
 // them.
-#include "opkit/op/abi/impl/abi_attributes.ipp"
-#include "opkit/op/abi/impl/op_conversion.ipp"
+#include "opkit/op/boundary/convert/impl/abi_attributes.ipp"
+#include "opkit/op/boundary/convert/impl/op_conversion.ipp"
 #include "opkit/plugin/export/impl/library_export.ipp"
 #include "opkit/plugin/export/impl/library_partitioner.ipp"

@@ -1,6 +1,6 @@
 // compiles
 // One thing has one name across types, and the names that other types lead to work as well.
-#include "opkit/op/abi/op_tensor.hpp"
+#include "opkit/op/function/op_tensor.hpp"
 #include "opkit/op/registration.hpp"
 #include "opkit/op/typed/typed_values.hpp"
 

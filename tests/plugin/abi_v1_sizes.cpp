@@ -3,7 +3,7 @@
 #include "abi_v1/opkit_abi.h"  // in place of the present one
 
 #include "abi_pins.hpp"
-#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
 
 static_assert(OPKIT_ABI_MINOR == 0);
 using namespace opkit::detail;  // NOLINT: eight constants

@@ -8,8 +8,8 @@
 
 #include "abi_pins.hpp"
 #include "library_fixture.hpp"
-#include "opkit/op/abi/abi_attributes.hpp"
-#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
+#include "opkit/op/boundary/host/host_table.hpp"
 #include "opkit/op/check.hpp"
 
 namespace library_abi_test {

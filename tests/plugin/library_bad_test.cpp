@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 #include "library_fixture.hpp"
-#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "support/temporary_folder.hpp"

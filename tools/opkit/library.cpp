@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "file.hpp"
-#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/function/log_hook.hpp"
 #include "opkit/op/op_registry.hpp"
 #include "options.hpp"
 #include "terminal.hpp"

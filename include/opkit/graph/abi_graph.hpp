@@ -10,7 +10,7 @@
 #include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/subgraph.hpp"
-#include "opkit/op/abi/abi_node.hpp"
+#include "opkit/op/boundary/convert/abi_node.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -5,7 +5,7 @@
 
 #include "opkit/graph/abi_graph.hpp"
 #include "opkit/graph/executor.hpp"
-#include "opkit/op/abi/resource_state.hpp"
+#include "opkit/op/boundary/host/resource_state.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -42,8 +42,9 @@ struct FunctionDevice {
 };
 
 // The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
-// typed operators. op/abi/op_conversion.hpp converts it to an opkit_op, and back to a record in the
-// program that loads the library. Read-only after registration; several threads call it.
+// typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and back to a
+// record in the program that loads the library. Read-only after registration; several threads call
+// it.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";

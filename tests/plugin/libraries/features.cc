@@ -11,7 +11,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
 #include "opkit/plugin/author.hpp"
 
 namespace {

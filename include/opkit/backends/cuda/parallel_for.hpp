@@ -8,7 +8,7 @@
 
 #include "opkit/backends/cuda/context.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
-#include "opkit/op/abi/op_resource.hpp"
+#include "opkit/op/function/op_resource.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

@@ -9,8 +9,8 @@
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/interop/graph_pass.hpp"
 #include "opkit/interop/parse_json.hpp"
-#include "opkit/op/abi/attr_map.hpp"
 #include "opkit/op/function/answered_fail.hpp"
+#include "opkit/op/function/attr_map.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {

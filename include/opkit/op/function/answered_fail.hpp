@@ -3,7 +3,7 @@
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 
-#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/boundary/host/host_table.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -3,7 +3,7 @@
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
-#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/boundary/host/host_table.hpp"
 #include "opkit/op/function_op.hpp"
 #include "opkit/op/inference.hpp"
 #include "opkit/op/schema/op_cost.hpp"

@@ -3,7 +3,7 @@
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
-#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/boundary/host/host_table.hpp"
 #include "opkit/op/function/function_body.hpp"
 #include "opkit/op/registration.hpp"
 

@@ -5,8 +5,8 @@
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
 #include "opkit/base/unique_function.hpp"
-#include "opkit/op/abi/attr_map.hpp"
-#include "opkit/op/abi/op_resource.hpp"
+#include "opkit/op/function/attr_map.hpp"
+#include "opkit/op/function/op_resource.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

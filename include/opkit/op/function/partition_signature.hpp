@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "opkit/base/ref_counted.hpp"
-#include "opkit/op/abi/op_tensor.hpp"
+#include "opkit/op/function/op_tensor.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

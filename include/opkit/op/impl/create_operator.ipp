@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "opkit/base/algorithm.hpp"
-#include "opkit/op/abi/program_host.hpp"
+#include "opkit/op/boundary/host/program_host.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/typed/typed_class.hpp"
 

@@ -11,8 +11,8 @@
 
 #include "opkit/base/platform.hpp"
 #include "opkit/core/allocator.hpp"
-#include "opkit/op/abi/op_resource.hpp"
-#include "opkit/op/abi/program_host.hpp"
+#include "opkit/op/boundary/host/program_host.hpp"
+#include "opkit/op/function/op_resource.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

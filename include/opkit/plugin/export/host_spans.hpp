@@ -7,7 +7,7 @@
 
 #include "opkit/base/interned_names.hpp"
 #include "opkit/device/invocation.hpp"
-#include "opkit/op/abi/program_host.hpp"
+#include "opkit/op/boundary/host/program_host.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "opkit/graph/hosted_graph.hpp"
-#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
 #include "opkit/plugin/library.hpp"
 #include "opkit/plugin/load/library_layouts.hpp"
 #include "opkit/plugin/load/library_ops.hpp"

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/boundary/host/host_table.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/plugin/load/shared_object.hpp"
 

@@ -7,7 +7,7 @@
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/plan/converters.hpp"
-#include "opkit/op/abi/resource_state.hpp"
+#include "opkit/op/boundary/host/resource_state.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_parts.hpp"

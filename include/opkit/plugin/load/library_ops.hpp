@@ -10,8 +10,8 @@
 
 #include "opkit/graph/abi_graph.hpp"
 #include "opkit/graph/plan/fusion.hpp"
-#include "opkit/op/abi/abi_config.hpp"
-#include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/op/boundary/convert/abi_config.hpp"
+#include "opkit/op/boundary/convert/op_conversion.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"

@@ -5,8 +5,8 @@
 
 #include <cstddef>
 
-#include "opkit/op/abi/abi_attributes.hpp"
-#include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
+#include "opkit/op/boundary/convert/op_conversion.hpp"
 #include "opkit/plugin/load/loaded_library.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {

@@ -4,7 +4,7 @@
 
 #include "opkit/base/suggest.hpp"
 #include "opkit/graph/partition/partitioner.hpp"
-#include "opkit/op/abi/attr_map.hpp"
+#include "opkit/op/function/attr_map.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {

@@ -8,7 +8,7 @@
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
-#include "opkit/op/abi/resource_state.hpp"
+#include "opkit/op/boundary/host/resource_state.hpp"
 #include "opkit/op/function/answered_fail.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {

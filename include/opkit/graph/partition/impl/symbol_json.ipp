@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "opkit/graph/partition/symbol_json.hpp"
-#include "opkit/op/abi/attr_map.hpp"
+#include "opkit/op/function/attr_map.hpp"
 #include "opkit/profile/json_text.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {

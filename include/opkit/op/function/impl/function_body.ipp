@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "opkit/core/layout_registry.hpp"
-#include "opkit/op/abi/abi_node.hpp"
-#include "opkit/op/abi/resource_state.hpp"
+#include "opkit/op/boundary/convert/abi_node.hpp"
+#include "opkit/op/boundary/host/resource_state.hpp"
 #include "opkit/op/function/function_body.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/op_registry.hpp"

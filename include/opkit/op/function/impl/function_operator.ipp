@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "opkit/device/cpu_stream.hpp"
-#include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/op/boundary/convert/op_conversion.hpp"
 #include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "opkit/op/abi/abi_node.hpp"
+#include "opkit/op/boundary/convert/abi_node.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/plugin/export/export_gradients.hpp"
 #include "opkit/plugin/export/export_operators.hpp"

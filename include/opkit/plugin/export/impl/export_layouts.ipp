@@ -5,8 +5,8 @@
 #include "opkit/base/algorithm.hpp"
 #include "opkit/core/layout_hooks.hpp"
 #include "opkit/device/copy.hpp"
-#include "opkit/op/abi/abi_config.hpp"
-#include "opkit/op/abi/program_host.hpp"
+#include "opkit/op/boundary/convert/abi_config.hpp"
+#include "opkit/op/boundary/host/program_host.hpp"
 #include "opkit/plugin/export/export_operators.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {

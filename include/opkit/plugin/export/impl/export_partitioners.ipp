@@ -9,7 +9,7 @@
 #include "opkit/graph/abi_graph.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
-#include "opkit/op/abi/host_inference.hpp"
+#include "opkit/op/boundary/host/host_inference.hpp"
 #include "opkit/op/function/answered_fail.hpp"
 #include "opkit/plugin/export/export_partitioners.hpp"
 

@@ -2,7 +2,7 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
-#include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/op/boundary/convert/op_conversion.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
 #include "opkit/plugin/export/library_partitioner.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {

@@ -1,14 +1,14 @@
 // OpTensor and Status: the arguments of a function operator and its result. They wrap the plain
 // structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
-#define OPKIT_OP_ABI_OP_TENSOR_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
+#define OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 #include <span>
 
 #include "opkit/abi/opkit_abi.h"
 #include "opkit/base/index.hpp"
 #include "opkit/core/tensor.hpp"
-#include "opkit/op/abi/program_host.hpp"
+#include "opkit/op/boundary/host/program_host.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -186,4 +186,4 @@ using MXTensor = OpTensor;
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
 
-#endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_

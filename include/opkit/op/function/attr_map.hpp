@@ -1,7 +1,7 @@
 // AttrMap: an operator's attributes as text, the form that function operators read; typed access
 // parses the text. Made once when the operator is built.
-#ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
-#define OPKIT_OP_ABI_ATTR_MAP_HPP_
+#ifndef OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
+#define OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 #include <charconv>
 #include <optional>
@@ -188,4 +188,4 @@ class AttrMap {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
+#endif  // OPKIT_OP_FUNCTION_ATTR_MAP_HPP_

@@ -2,8 +2,8 @@
 // library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
-#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
-#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 #include "opkit/op/function_op.hpp"
 
@@ -35,7 +35,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/op/abi/impl/op_conversion.ipp"
+#include "opkit/op/boundary/convert/impl/op_conversion.ipp"
 #endif
 
-#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_

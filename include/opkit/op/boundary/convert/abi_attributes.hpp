@@ -1,8 +1,8 @@
 // Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
 // array of opkit_attr, and back. Data from another image is checked member by member before it is
 // read.
-#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 
 #include "opkit/abi/opkit_abi.h"
 #include "opkit/core/attribute.hpp"
@@ -76,7 +76,7 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/op/abi/impl/abi_attributes.ipp"
+#include "opkit/op/boundary/convert/impl/abi_attributes.ipp"
 #endif
 
-#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_

@@ -1,31 +1,20 @@
 // The host's table: its functions and the failures that they report.
-#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
+#define OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 #include "opkit/device/copy.hpp"
 #include "opkit/device/native_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
-#include "opkit/op/abi/abi_attributes.hpp"
-#include "opkit/op/abi/abi_node.hpp"
-#include "opkit/op/abi/host_table.hpp"
-#include "opkit/op/abi/resource_state.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
+#include "opkit/op/boundary/convert/abi_node.hpp"
+#include "opkit/op/boundary/host/host_table.hpp"
+#include "opkit/op/boundary/host/resource_state.hpp"
 #include "opkit/op/op_registry.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
-  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
-               op.data(), static_cast<int>(text.size()), text.data());
-}
-inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
-OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
-  g_log_hook.load(std::memory_order_acquire)(level, op, text);
-}
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
@@ -525,11 +514,6 @@ OPKIT_INLINE const opkit_host& ProgramHost() {
 }
 
 }  // namespace detail
-
-OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
-  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
-}
-
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_

@@ -1,7 +1,7 @@
 // Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
 // because each image has its own numbers for them.
-#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
-#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
 #include "opkit/abi/opkit_abi.h"
 #include "opkit/op/kernel.hpp"
@@ -35,7 +35,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/op/abi/impl/abi_config.ipp"
+#include "opkit/op/boundary/convert/impl/abi_config.ipp"
 #endif
 
-#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_

@@ -1,4 +1,4 @@
-#include "opkit/op/abi/op_resource.hpp"
+#include "opkit/op/function/op_resource.hpp"
 
 #include <doctest/doctest.h>
 

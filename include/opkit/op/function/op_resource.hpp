@@ -1,12 +1,12 @@
 // OpResource: the services of a function operator's host: memory, scratch, threads, the stream,
 // random numbers, logging, sub-events, and all other operators by name. It calls opkit_abi.h's
 // table, so that it is the same in a program and in a library.
-#ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
-#define OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
+#define OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
 #include "opkit/device/invocation.hpp"
-#include "opkit/op/abi/abi_attributes.hpp"
-#include "opkit/op/abi/op_tensor.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
+#include "opkit/op/function/op_tensor.hpp"
 #include "opkit/op/random.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -479,4 +479,4 @@ class OpResource {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_

@@ -1,7 +1,7 @@
 // The host whose functions this image's operators call, and whether the host is another program.
-// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+// Separate from op/boundary/host/host_table.hpp, because a library needs no table of its own.
+#ifndef OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 #include <atomic>
 
@@ -28,4 +28,4 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_

@@ -1,10 +1,10 @@
 // InferOnHost: a library's inference by the operators of the program that loaded it. Only
 // definitions include this header.
-#ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
-#define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 
-#include "opkit/op/abi/abi_node.hpp"
-#include "opkit/op/abi/op_resource.hpp"
+#include "opkit/op/boundary/convert/abi_node.hpp"
+#include "opkit/op/function/op_resource.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -39,4 +39,4 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_

@@ -1,4 +1,4 @@
-#include "opkit/op/abi/attr_map.hpp"
+#include "opkit/op/function/attr_map.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,24 +1,14 @@
 // The host's side of opkit_abi.h: the table of functions that serve function operators in this
 // program and in its libraries, and each thread's current failure.
-#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
-#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 
 #include <memory>
 
-#include "opkit/op/abi/op_resource.hpp"
-#include "opkit/op/abi/program_host.hpp"
+#include "opkit/op/boundary/host/program_host.hpp"
+#include "opkit/op/function/log_hook.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Receives operators' log lines. Called from any thread.
-using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
-// Replaces the log hook and returns the previous hook; null restores logging to stderr.
-LogHook SetLogHook(LogHook hook);
-
-namespace detail {
-
-// Passes a line to the log hook.
-void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The reason for the failure of the function that this thread runs.
 struct HostError : RefCounted {
@@ -64,7 +54,7 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/op/abi/impl/host_table.ipp"
+#include "opkit/op/boundary/host/impl/host_table.ipp"
 #endif
 
-#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_

@@ -1,12 +1,12 @@
 // The state behind the calls of a function operator: its memory, the operators that it invoked, and
 // runs that end after their function. Only the definitions of host_table.hpp and function_body.hpp
 // use it.
-#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
-#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
 #include "opkit/base/hook.hpp"
 #include "opkit/engine/thread_pool.hpp"
-#include "opkit/op/abi/op_tensor.hpp"
+#include "opkit/op/function/op_tensor.hpp"
 #include "opkit/op/invoke.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -228,4 +228,4 @@ inline void DeferredRun::End() {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
