@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/macros.hpp"

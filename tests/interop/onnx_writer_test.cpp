@@ -7,7 +7,7 @@
 #include "any_operator.hpp"
 #include "graph/random_graph.hpp"
 #include "made_library.hpp"
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx_writer.hpp"
 #include "opkit/op/registration.hpp"

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "expected.hpp"
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/interop/onnx.hpp"

@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "expected.hpp"
-#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/plugin/library.hpp"

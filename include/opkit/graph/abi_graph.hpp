@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "opkit/base/function_ref.hpp"
-#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/boundary/convert/abi_node.hpp"
 

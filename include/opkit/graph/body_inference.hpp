@@ -29,8 +29,8 @@ InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<c
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
                  UnknownOperators unknown = UnknownOperators::kRefused);
 
-// Installs the inference of CarriedGraph: from now on a carried graph gives its node's types.
-void UseInferenceOfCarriedGraphs();
+// Installs the inference of GraphSubgraph: from now on such a graph gives its node's types.
+void UseInferenceOfGraphSubgraphs();
 
 }  // namespace detail
 }}  // namespace opkit

@@ -3,8 +3,8 @@
 #ifndef OPKIT_GRAPH_DOT_HPP_
 #define OPKIT_GRAPH_DOT_HPP_
 
-#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

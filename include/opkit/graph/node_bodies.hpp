@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

@@ -5,7 +5,7 @@
 #define OPKIT_GRAPH_PASSES_HPP_
 
 #include "opkit/base/unique_function.hpp"
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/passes/common_subexpressions.hpp"
 #include "opkit/graph/passes/constant_folding.hpp"

@@ -84,14 +84,14 @@ TEST_CASE("a set that a path leaves and comes back to is split where it must be"
   const CutProblem diamond = Taking(Problem(4, {{0, 1}, {0, 2}, {1, 3}, {2, 3}}), {0, 1, 3});
   CHECK(CutSubgraphs(diamond).num_groups == 2);
   CheckCut(diamond, CutSubgraphs(diamond));
-  CHECK(LeavingPath(diamond, {1, 1, 0, 1}) == std::vector<int>{0, 2, 3});
-  CHECK(LeavingPath(diamond, {1, 1, 0, 0}).empty());
-  CHECK(LeavingPath(diamond, {1, 1, 1, 1}).empty());
-  CHECK(LeavingPath(diamond, {0, 1, 1, 0}).empty());
+  CHECK(PathThroughOutside(diamond, {1, 1, 0, 1}) == std::vector<int>{0, 2, 3});
+  CHECK(PathThroughOutside(diamond, {1, 1, 0, 0}).empty());
+  CHECK(PathThroughOutside(diamond, {1, 1, 1, 1}).empty());
+  CHECK(PathThroughOutside(diamond, {0, 1, 1, 0}).empty());
   // A longer way round, of which every node is told.
   const CutProblem round = Problem(6, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {0, 5}});
-  CHECK(LeavingPath(round, {1, 0, 0, 0, 0, 1}) == std::vector<int>{0, 1, 2, 3, 4, 5});
-  CHECK(LeavingPath(round, {1, 1, 0, 0, 1, 1}) == std::vector<int>{1, 2, 3, 4});
+  CHECK(PathThroughOutside(round, {1, 0, 0, 0, 0, 1}) == std::vector<int>{0, 1, 2, 3, 4, 5});
+  CHECK(PathThroughOutside(round, {1, 1, 0, 0, 1, 1}) == std::vector<int>{1, 2, 3, 4});
 }
 
 TEST_CASE("a node that waits for more than its subgraph does not split it") {
@@ -108,8 +108,8 @@ TEST_CASE("two subgraphs that need each other are seen") {
   enum { a1, x, b1, b2, a2 };
   CutProblem both = Problem(5, {{a1, b1}, {x, b1}, {x, b2}, {b2, a2}, {a1, a2}});
   both = Taking(Taking(both, {a1, a2}, 0), {x, b1, b2}, 1);
-  CHECK(LeavingPath(both, {1, 0, 0, 0, 1}).empty());
-  CHECK(LeavingPath(both, {0, 1, 1, 1, 0}).empty());
+  CHECK(PathThroughOutside(both, {1, 0, 0, 0, 1}).empty());
+  CHECK(PathThroughOutside(both, {0, 1, 1, 1, 0}).empty());
   CHECK_FALSE(IsAcyclic(both, {0, 1, 1, 1, 0}));
   CHECK(CutSubgraphs(both).num_groups == 3);
   CheckCut(both, CutSubgraphs(both));
@@ -166,7 +166,7 @@ TEST_CASE("a cut of what is not a problem is refused") {
   CHECK(ErrorOf([&] { CutSubgraphs(problem); }).code() == ErrorCode::kOutOfRange);
   problem.kinds = {0};
   CHECK(ErrorOf([&] { CutSubgraphs(problem); }).code() == ErrorCode::kInvalidArgument);
-  CHECK(ErrorOf([&] { LeavingPath(problem, {1}); }).code() == ErrorCode::kInvalidArgument);
+  CHECK(ErrorOf([&] { PathThroughOutside(problem, {1}); }).code() == ErrorCode::kInvalidArgument);
 }
 
 TEST_CASE("random graphs of 12 nodes are cut into as few as exhaustive search finds") {

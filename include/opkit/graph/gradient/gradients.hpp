@@ -60,7 +60,7 @@ bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
                       const std::vector<GradientValue>& g_output, GradientNames& names,
                       GradientOpsMeta& meta);
 // Installs MakeBodyGradient: from now on a node that carries one graph and runs it has a gradient.
-void UseGradientsOfCarriedGraphs();
+void UseGradientsOfGraphSubgraphs();
 
 }  // namespace detail
 }}  // namespace opkit

@@ -4,7 +4,7 @@
 #define OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
 #include "opkit/graph/body_inference.hpp"
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -120,14 +120,14 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
   }
 }
 
-inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
+inline void InferGraphSubgraph(const Graph& body, InferenceContext& context) {
   if (Index(context.num_inputs()) == body.inputs().size() &&
       Index(context.num_outputs()) == body.outputs().size())
     // The node's operator runs the graph itself, and may have operators that are not registered.
     InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
 }
-OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
-  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
+OPKIT_INLINE void UseInferenceOfGraphSubgraphs() {
+  g_graph_subgraph_rules.infer.store(&InferGraphSubgraph, std::memory_order_relaxed);
 }
 
 }  // namespace detail

@@ -226,7 +226,7 @@ class Executor::Impl {
         changed_ = true;
         current_->Clean();
       } else {
-        current_->CompletePassed();
+        current_->CompleteImplied();
         FinalizeOutputs();
         has_outputs_ = true;
       }
@@ -300,7 +300,7 @@ class Executor::Impl {
       if (!is_planned || !output.is_bound()) continue;
       Tensor& made = TensorOf(output.value);
       if (made.raw_data() == output.bound.raw_data()) continue;  // bound to the input's memory
-      current_->SetOutside(output.value);
+      current_->DetachFromDonated(output.value);
       made = output.lent ? output.bound : Tensor(made.device());
     }
   }

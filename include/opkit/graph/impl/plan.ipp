@@ -172,7 +172,7 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
     const OperatorDef before = out.node(node);
     OperatorDef after = before;
     for (const NamedSubgraph& item : before.subgraphs()) {
-      const auto* const body = dynamic_cast<const CarriedGraph*>(item.graph.get());
+      const auto* const body = dynamic_cast<const GraphSubgraph*>(item.graph.get());
       if (!body) continue;
       try {
         after.Subgraph(item.name, body->With(ApplyPasses(body->graph, passes, unknown)));

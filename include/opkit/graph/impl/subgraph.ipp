@@ -11,10 +11,10 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// The CarriedGraph of MakeSubgraph.
-class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
+// The GraphSubgraph of MakeSubgraph.
+class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
  public:
-  using CarriedGraph::CarriedGraph;
+  using GraphSubgraph::GraphSubgraph;
   IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
     return MakeIntrusive<GraphInNode>(std::move(contents));
   }
@@ -28,12 +28,12 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
+    if (auto* const infer = g_graph_subgraph_rules.infer.load(std::memory_order_relaxed))
       infer(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
+    auto* const make = g_graph_subgraph_rules.make_gradient.load(std::memory_order_relaxed);
     return make && make(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
@@ -51,7 +51,7 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
 }  // namespace detail
 
 OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
-  detail::UseInferenceOfCarriedGraphs();
+  detail::UseInferenceOfGraphSubgraphs();
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 

@@ -1,5 +1,5 @@
 // CutSubgraphs: joins the nodes that a partitioner takes into few subgraphs, each of which can run
-// as one node. LeavingPath: shows why a set of nodes cannot. Both work only on numbers.
+// as one node. PathThroughOutside: shows why a set of nodes cannot. Both work only on numbers.
 #ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
 #define OPKIT_GRAPH_PARTITION_CUT_HPP_
 
@@ -47,7 +47,7 @@ CutResult CutSubgraphs(const CutProblem& problem);
 // Returns the nodes of a path that leaves the set and comes back to it: the first and last node are
 // inside. Empty if there is no such path; the set can then run as one node. `inside` has an element
 // for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
-std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
+std::vector<int> PathThroughOutside(const CutProblem& problem, const std::vector<char>& inside);
 
 }}  // namespace opkit
 

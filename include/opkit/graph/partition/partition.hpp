@@ -3,7 +3,7 @@
 #ifndef OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 #define OPKIT_GRAPH_PARTITION_PARTITION_HPP_
 
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/partition/report.hpp"
 #include "opkit/graph/partition/request.hpp"
 

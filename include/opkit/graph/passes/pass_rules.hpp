@@ -3,7 +3,7 @@
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/graph_view.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {

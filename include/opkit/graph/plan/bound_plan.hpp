@@ -73,7 +73,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
           PutIntoDonated(arena, donated, tensor);
   }
   // Takes the output out of the donated input's memory, because the caller wants it elsewhere.
-  void SetOutside(int plan_output) {
+  void DetachFromDonated(int plan_output) {
     LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
   }
   const Specialization& specialization() const { return *specialization_; }
@@ -88,7 +88,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     Begin();
     try {
       replay_->Run(timeout);
-      CompletePassed();
+      CompleteImplied();
       if (decisions_ != replay_->decisions()) [[unlikely]]
         ReportMode();
     } catch (...) {
@@ -109,18 +109,18 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
   }
   // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
-  // failure and CompletePassed after a success.
+  // failure and CompleteImplied after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
     replay_->RunAsync(std::move(done));
   }
-  // Completes the steps with Step::passed after a successful run. No event reports their ends,
+  // Completes the steps with Step::implied after a successful run. No event reports their ends,
   // which follow from the ends of other steps.
-  void CompletePassed() {
-    if (passed_.empty()) return;
-    for (int i : passed_) steps_[Index(i)].op->event().state()->Passed();
+  void CompleteImplied() {
+    if (implied_.empty()) return;
+    for (int i : implied_) steps_[Index(i)].op->event().state()->Passed();
     MutexLock lock(in_flight_mutex_);
-    for (int i : passed_) in_flight_[Index(i)].reset();
+    for (int i : implied_) in_flight_[Index(i)].reset();
   }
   // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
   // steps in flight fail.
@@ -136,7 +136,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     CancelPending();
     while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
     replay_->Drain();
-    for (int i : passed_) SetInFlight(i, {});
+    for (int i : implied_) SetInFlight(i, {});
     ReleaseArenas();
     shared_arenas_->Abandon();
     UseArenas(*shared_arenas_);
@@ -210,7 +210,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     int stream;
     InvocationKind kind;
     bool direct, asynchronous;
-    bool passed = false;  // no event reports its end: later device steps wait for it
+    bool implied = false;  // no event reports its end: later device steps wait for it
   };
 
   void Begin() {
@@ -257,12 +257,12 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     IssueTo(step);
     CheckPlaces(step);
     const Event& event = step.op->event();
-    if (!step.passed && event.IsFinished()) {
+    if (!step.implied && event.IsFinished()) {
       event.RethrowIfFailed();
       return NodeState::kDone;
     }
     SetInFlight(i, event);
-    if (step.passed) {
+    if (step.implied) {
       if (cancelled_) CancelPending();
       return NodeState::kDone;
     }
@@ -282,7 +282,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     const int64_t now = MonotonicNs();
     if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
     if (now >= polled_until_ns_) return false;
-    for (int i : told_) {
+    for (int i : polled_) {
       std::optional<Event> event;
       {
         MutexLock lock(in_flight_mutex_);
@@ -290,7 +290,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       }
       if (event) static_cast<void>(event->Query());
     }
-    return !told_.empty();
+    return !polled_.empty();
   }
   // Stores a second handle of a step's event, for Cancel, which may come at any time. The
   // operator's own handle must not be read while the operator is issued again.
@@ -447,9 +447,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
       Step& step = steps_[i];
       // Host work completes its own event, also when it fails; it needs no polling.
       if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
-      step.passed = FollowsFromOthers(static_cast<int>(i));
-      if (step.passed) step.op->SetEventSeldomAsked();
-      (step.passed ? passed_ : told_).push_back(static_cast<int>(i));
+      step.implied = FollowsFromOthers(static_cast<int>(i));
+      if (step.implied) step.op->SetEventSeldomAsked();
+      (step.implied ? implied_ : polled_).push_back(static_cast<int>(i));
     }
   }
   // True if the end of the step follows from the ends of other steps: a step waits for it on its
@@ -459,7 +459,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     for (int entry : EntriesOf(specialization_->schedule(), i)) {
       if (!Schedule::IsEarly(entry)) return false;
       const Step& next = steps_[Index(Schedule::TargetOf(entry))];
-      waited_for |= !specialization_->IsOrderAlone(i, entry) && next.asynchronous &&
+      waited_for |= !specialization_->IsOrderOnly(i, entry) && next.asynchronous &&
                     next.op->device().type == steps_[Index(i)].op->device().type;
     }
     return waited_for;
@@ -518,7 +518,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     const FlatLists early(steps_.size(), [&](auto add) {
       for (int i = schedule.size() - 1; i >= 0; --i)
         for (int entry : EntriesOf(schedule, i))
-          if (Schedule::IsEarly(entry) && !specialization_->IsOrderAlone(i, entry))
+          if (Schedule::IsEarly(entry) && !specialization_->IsOrderOnly(i, entry))
             add(Index(Schedule::TargetOf(entry)), Index(i));
     });
     for (size_t i = 0; i < steps_.size(); ++i) {
@@ -631,7 +631,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
-  std::vector<int> passed_, told_;               // steps on devices, with and without Step::passed
+  std::vector<int> implied_, polled_;            // steps on devices, with and without Step::implied
   int64_t polled_until_ns_ = -1;                 // negative: this run was not polled yet
   std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
 };

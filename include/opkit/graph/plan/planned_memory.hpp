@@ -82,7 +82,7 @@ class PlannedMemory {
  private:
   static PlannedMemory& Of(const PlannedBody& body);
   int NumberSteps(int next);
-  size_t NumberValues(size_t next, const PlannedMemory* around);
+  size_t NumberValues(size_t next, const PlannedMemory* enclosing);
   bool Has(size_t number) const { return first_number_ <= number && number < end_number_; }
   void OrderSteps(bool walked);
   void OrderBodies(int step, RunOrder& order) const;
@@ -92,7 +92,7 @@ class PlannedMemory {
   void FindLifetimesOf(ArenaPlan& arena, int& planned_values) const;
   void Describe(ArenaPlan& arena, int carrier_end, int& planned_values) const;
   size_t BodyCount(int node) const;
-  bool HandsOn(int node, int value) const;
+  bool ForwardsInput(int node, int value) const;
   void AllowInPlace(ArenaPlan& arena) const;
   void AllowInPlace(ArenaPlan& arena, int node, int input, int output) const;
   bool MayShare(int node, int input, int output) const;

@@ -55,7 +55,7 @@ class Specialization final : public RefCounted {
   };
 
   // The enclosing graph of a body, with its operators, and the node that carries the body.
-  struct Around {
+  struct Enclosing {
     const Specialization& plan;
     const BoundNodes& nodes;
     int node;
@@ -64,20 +64,20 @@ class Specialization final : public RefCounted {
     Device device() const { return plan.view().graph().node(node).device(); }
   };
 
-  // Specializes a graph or, with `around`, a body. A body has no arenas: its values lie in those of
-  // the enclosing graph.
+  // Specializes a graph or, with `enclosing`, a body. A body has no arenas: its values lie in those
+  // of the enclosing graph.
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options,
-                 const Around* around = nullptr)
+                 const Enclosing* enclosing = nullptr)
       : plan_view_(view),
         inputs_(std::move(input_infos)),
         plan_types_(Infer(view, inputs_)),
         selector_(plan_view_, plan_types_, options.selection),
         memory_(*this, options.memory) {
-    SelectKernels(options, around);
+    SelectKernels(options, enclosing);
     PlanBodies(options);
     SetSchedule(options);
     AssignStreams();
-    if (around) return;
+    if (enclosing) return;
     PlannedMemory::Options memory{options.memory, options.verify_memory, options.walked, {}};
     for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
     memory_.PlanArenas(memory);
@@ -113,7 +113,7 @@ class Specialization final : public RefCounted {
   const Schedule& schedule() const { return *schedule_; }
   // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
-  bool IsOrderAlone(int step, int entry) const {
+  bool IsOrderOnly(int step, int entry) const {
     return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
            follows_[Index(step) + 1] == 0;
   }
@@ -164,7 +164,7 @@ class Specialization final : public RefCounted {
   // Returns operators for one executor; the first call returns those that selection made. Not
   // synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
-    if (spare_) return std::move(spare_);
+    if (first_nodes_) return std::move(first_nodes_);
     return MakeNodes(nullptr);
   }
 
@@ -184,7 +184,7 @@ class Specialization final : public RefCounted {
 
   // Selects kernels, fuses nodes, inserts the converters that they need, and creates the operators.
   // Starts again if a constructor refuses its node and the next kernel wants other layouts.
-  void SelectKernels(const Options& options, const Around* around) {
+  void SelectKernels(const Options& options, const Enclosing* enclosing) {
     struct OtherLayouts {};
     const auto refused = [&](int node, const std::string& why) {
       const std::vector<int> parts = PartsOf(node);
@@ -194,7 +194,7 @@ class Specialization final : public RefCounted {
       choices_[Index(node)] = choice;
       ShareDescriptors(node);
     };
-    while (!spare_) {
+    while (!first_nodes_) {
       selector_.SelectAll(selected_);
       converted_.reset();
       fused_.reset();
@@ -205,16 +205,18 @@ class Specialization final : public RefCounted {
         if (const int first = PartsOf(NodeOf(node)).front(); first != node)
           selected_[Index(node)].computed_by = first;
       // A body returns its outputs on the device on which the node that carries it makes them.
-      const std::optional<Device> device = around ? std::optional(around->device()) : std::nullopt;
+      const std::optional<Device> device =
+          enclosing ? std::optional(enclosing->device()) : std::nullopt;
       const Device* const outputs_on = device ? &*device : nullptr;
       if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
         converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
                                             *options.converted_constants, outputs_on);
       for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
-      FindOuter(around);
+      FindOuter(enclosing);
       try {
-        spare_ = std::make_unique<BoundNodes>(
-            view(), types(), choices_, OuterBlobs(around ? &around->nodes : nullptr), refused);
+        first_nodes_ = std::make_unique<BoundNodes>(
+            view(), types(), choices_, OuterBlobs(enclosing ? &enclosing->nodes : nullptr),
+            refused);
       } catch (const OtherLayouts&) {
       }
     }
@@ -236,33 +238,35 @@ class Specialization final : public RefCounted {
   }
   // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
   // body's nodes make as outputs. Also finds the values that a node rewrites.
-  OPKIT_COLD void FindOuter(const Around* around) {
+  OPKIT_COLD void FindOuter(const Enclosing* enclosing) {
     outer_.assign(Index(view().num_values()), -1);
     rewritten_.assign(outer_.size(), 0);
-    if (around) {
-      const GraphView& outside = around->plan.view();
+    if (enclosing) {
+      const GraphView& outside = enclosing->plan.view();
       const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
         if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
       };
       for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
-        bind(static_cast<int>(i), outside.inputs(around->node), Index(around->body.inputs[i]));
+        bind(static_cast<int>(i), outside.inputs(enclosing->node),
+             Index(enclosing->body.inputs[i]));
       for (size_t o = 0; o < plan_view_.outputs().size(); ++o)
         if (const int value = plan_view_.outputs()[o]; plan_view_.producer(value) >= 0)
-          bind(value, outside.outputs(around->node), o);
+          bind(value, outside.outputs(enclosing->node), o);
     }
     for (int value = 0; value < view().num_values(); ++value)
-      rewritten_[Index(value)] = view().IsRewritten(value) ||
-                                 (OuterOf(value) >= 0 && around->plan.IsRewritten(OuterOf(value)));
+      rewritten_[Index(value)] =
+          view().IsRewritten(value) ||
+          (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
   }
   // Returns the blobs of the enclosing graph, by value of this one; empty if there is none.
-  OPKIT_COLD std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
+  OPKIT_COLD std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const {
     std::vector<Blob*> blobs;
-    for (int value = 0; around && value < view().num_values(); ++value)
-      blobs.push_back(OuterOf(value) < 0 ? nullptr : &around->blob(OuterOf(value)));
+    for (int value = 0; enclosing && value < view().num_values(); ++value)
+      blobs.push_back(OuterOf(value) < 0 ? nullptr : &enclosing->blob(OuterOf(value)));
     return blobs;
   }
-  OPKIT_COLD std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* around) const {
-    auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(around));
+  OPKIT_COLD std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const {
+    auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(enclosing));
     for (const std::unique_ptr<PlannedBody>& body : bodies_)
       nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
     return nodes;
@@ -270,7 +274,7 @@ class Specialization final : public RefCounted {
 
   OPKIT_COLD void PlanBodies(const Options& options) {
     for (int node = 0; node < view().num_nodes(); ++node)
-      if (const auto* runs = dynamic_cast<const RunsBodies*>(&spare_->op(node))) {
+      if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node))) {
         const bool exclusive = runs->bodies().size() > 1;
         for (size_t i = 0; i < runs->bodies().size(); ++i)
           PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
@@ -293,12 +297,13 @@ class Specialization final : public RefCounted {
     inner.donated = {};
     planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
     inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
-    const Around around{*this, *spare_, node, body};
+    const Enclosing enclosing{*this, *first_nodes_, node, body};
     try {
-      planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &around);
+      planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &enclosing);
     } catch (const Error& error) {
       const bool may_not_fit = exclusive && error.code() != ErrorCode::kNotFound;
-      if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, around))) return;
+      if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, enclosing)))
+        return;
       RethrowInContext(StrCat("in ", body.name, " of ", def));
     }
     if (planned->plan->may_pend()) {
@@ -308,16 +313,16 @@ class Specialization final : public RefCounted {
             ", which is not planned with the graph: an operator in it completes after it has "
             "returned");
     }
-    spare_->bodies().push_back(planned->plan->TakeNodes());
+    first_nodes_->bodies().push_back(planned->plan->TakeNodes());
     bodies_.push_back(std::move(planned));
   }
 
   // True if the body can be planned without forced kernels.
   OPKIT_COLD static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos,
-                              Options options, const Around& around) {
+                              Options options, const Enclosing& enclosing) {
     options.selection.forced = nullptr;
     try {
-      static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &around));
+      static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &enclosing));
       return true;
     } catch (const Error&) {
       return false;
@@ -329,17 +334,18 @@ class Specialization final : public RefCounted {
   void SetSchedule(const Options& settings) {
     const bool in_order = settings.in_order;
     auto supports = [&](int node) {
-      return asynchronous_[Index(node)] != 0 && spare_->op(node).SupportsAsyncScheduling();
+      return asynchronous_[Index(node)] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
     };
     for (int node = 0; node < view().num_nodes(); ++node) {
-      asynchronous_.push_back(spare_->op(node).HasAsyncPart());
-      may_pend_ |= spare_->op(node).HasAsyncPart();
+      asynchronous_.push_back(first_nodes_->op(node).HasAsyncPart());
+      may_pend_ |= first_nodes_->op(node).HasAsyncPart();
     }
     std::vector<ScheduleEdge> edges;
     for (const auto& edge : view().edges())
-      edges.push_back({edge.from, edge.to,
-                       supports(edge.from) && supports(edge.to) &&
-                           spare_->op(edge.from).device() == spare_->op(edge.to).device()});
+      edges.push_back(
+          {edge.from, edge.to,
+           supports(edge.from) && supports(edge.to) &&
+               first_nodes_->op(edge.from).device() == first_nodes_->op(edge.to).device()});
     const auto name = [&](int node) { return ToString(view().graph().node(node)); };
     const FunctionRef<std::string(int)> name_ref = name;
     ScheduleOptions options;
@@ -376,7 +382,7 @@ class Specialization final : public RefCounted {
       for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
         const auto& edge = edges[e];
         if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
-            spare_->op(edge.from).device() != spare_->op(node).device())
+            first_nodes_->op(edge.from).device() != first_nodes_->op(node).device())
           continue;
         continued[Index(edge.from)] = 1;
         stream = streams_[Index(edge.from)];
@@ -405,7 +411,7 @@ class Specialization final : public RefCounted {
   PlannedMemory memory_;
   mutable Mutex mode_mutex_;
   std::string mode_ = "no executor has been made yet";
-  std::unique_ptr<BoundNodes> spare_;
+  std::unique_ptr<BoundNodes> first_nodes_;
 };
 
 }  // namespace detail

@@ -4,8 +4,8 @@
 #define OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 
 #include "opkit/base/index.hpp"
-#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -3,7 +3,7 @@
 #ifndef OPKIT_GRAPH_PRINT_PRINT_HPP_
 #define OPKIT_GRAPH_PRINT_PRINT_HPP_
 
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

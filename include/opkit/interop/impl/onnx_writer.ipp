@@ -9,8 +9,8 @@
 
 #include "opkit/base/name_index.hpp"
 #include "opkit/base/output_file.hpp"
-#include "opkit/graph/carried_graph.hpp"
 #include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/interop/onnx/opset.hpp"
 #include "opkit/interop/onnx_writer.hpp"
 

@@ -123,12 +123,12 @@ OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
   return true;
 }
 
-OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
-  g_carried_graph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
+OPKIT_INLINE void UseGradientsOfGraphSubgraphs() {
+  g_graph_subgraph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
 }
 #ifdef OPKIT_COMPILED
-[[maybe_unused]] static const bool kDifferentiatesCarriedGraphs =
-    (UseGradientsOfCarriedGraphs(), true);
+[[maybe_unused]] static const bool kDifferentiatesGraphSubgraphs =
+    (UseGradientsOfGraphSubgraphs(), true);
 #endif
 
 }  // namespace detail

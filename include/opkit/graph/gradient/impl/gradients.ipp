@@ -311,7 +311,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
                                       const std::vector<std::string>& wrt,
                                       const GradientOptions& options) {
   const detail::RegistryUse use;
-  detail::UseGradientsOfCarriedGraphs();
+  detail::UseGradientsOfGraphSubgraphs();
   detail::GradientBuilder builder(graph, loss, wrt, options);
   GradientMap found = builder.Build();
   graph = builder.TakeGraph();

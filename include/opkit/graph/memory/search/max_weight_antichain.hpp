@@ -24,8 +24,8 @@ class MaxWeightAntichain {
   explicit MaxWeightAntichain(const MemoryProblem& problem)
       : count_(Index(problem.count)),
         later_(count_, count_),
-        givers_(count_, count_),
-        handed_(count_ * count_, 0),
+        predecessors_(count_, count_),
+        flow_(count_ * count_, 0),
         left_(problem.size),
         room_(problem.size) {
     for (size_t i = 0; i < count_; ++i) {
@@ -38,42 +38,42 @@ class MaxWeightAntichain {
   // Returns the largest total size, in units. Call it once.
   int64_t Weight() {
     for (least_ = 1 << 28; least_ > 0; least_ /= 2)
-      while (HandOnAll()) continue;
+      while (AugmentAll()) continue;
     return std::accumulate(left_.begin(), left_.end(), int64_t{0});
   }
 
  private:
   // Does one round over all buffers. Returns false if none could pass least_ units.
-  bool HandOnAll() {
+  bool AugmentAll() {
     bool any = false;
     unseen_.assign(later_.words(), ~uint64_t{0});
     for (size_t i = 0; i < count_; ++i)
       while (left_[i] >= least_) {
-        const int handed = HandOn(i, left_[i]);
-        if (handed == 0) break;
-        left_[i] -= handed;
+        const int passed = Augment(i, left_[i]);
+        if (passed == 0) break;
+        left_[i] -= passed;
         any = true;
       }
     return any;
   }
   // Passes up to `units` of buffer i, at least least_, to one later buffer that has room for them
   // or can make room. Returns how many; 0 if it finds no such buffer.
-  int HandOn(size_t i, int units) {
+  int Augment(size_t i, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
         const size_t j = 64 * w + Index(std::countr_zero(later));
-        int handed = 0;
+        int passed = 0;
         if (room_[j] >= least_) {
-          handed = (std::min)(units, room_[j]);
-          room_[j] -= handed;
+          passed = (std::min)(units, room_[j]);
+          room_[j] -= passed;
         } else {
           unseen_[w] &= ~(later & -later);
-          handed = Replace(j, units);
+          passed = Replace(j, units);
         }
-        if (handed == 0) continue;
-        handed_[i * count_ + j] += handed;
-        givers_.Set(j, i);
-        return handed;
+        if (passed == 0) continue;
+        flow_[i * count_ + j] += passed;
+        predecessors_.Set(j, i);
+        return passed;
       }
     return 0;
   }
@@ -81,29 +81,29 @@ class MaxWeightAntichain {
   // elsewhere. Returns how many.
   int Replace(size_t j, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
-      for (uint64_t givers = givers_.row(j)[w]; givers != 0; givers &= givers - 1) {
-        const size_t k = 64 * w + Index(std::countr_zero(givers));
-        int& given = handed_[k * count_ + j];
-        if (given < least_) continue;
-        const int handed = HandOn(k, (std::min)(units, given));
-        if (handed == 0) continue;
-        given -= handed;
-        if (given == 0) givers_.Clear(j, k);
-        return handed;
+      for (uint64_t left = predecessors_.row(j)[w]; left != 0; left &= left - 1) {
+        const size_t k = 64 * w + Index(std::countr_zero(left));
+        int& flow = flow_[k * count_ + j];
+        if (flow < least_) continue;
+        const int passed = Augment(k, (std::min)(units, flow));
+        if (passed == 0) continue;
+        flow -= passed;
+        if (flow == 0) predecessors_.Clear(j, k);
+        return passed;
       }
     return 0;
   }
 
   const size_t count_;
-  BitMatrix later_;          // row i: the buffers to which buffer i may pass units
-  BitMatrix givers_;         // row i: the buffers that have passed units to buffer i
-  std::vector<int> handed_;  // [i * count_ + j]: units passed from i to j
+  BitMatrix later_;         // row i: the buffers to which buffer i may pass units
+  BitMatrix predecessors_;  // row i: the buffers that have passed units to buffer i
+  std::vector<int> flow_;   // [i * count_ + j]: units passed from i to j
   std::vector<int> left_, room_;
   std::vector<uint64_t> unseen_;
   int least_ = 0;
 };
 
-inline constexpr int kMostInExactBound = 1024;  // 4 MiB of handed_
+inline constexpr int kMostInExactBound = 1024;  // 4 MiB of flow_
 
 // Raises a bound that is not exact yet, for at most kMostInExactBound buffers. If "before" is no
 // partial order, the bound may stay below the largest set.

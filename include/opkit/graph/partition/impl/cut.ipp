@@ -375,13 +375,13 @@ OPKIT_INLINE CutResult CutSubgraphs(const CutProblem& problem) {
   return detail::SubgraphCutter(problem).Cut();
 }
 
-OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
-                                          const std::vector<char>& inside) {
+OPKIT_INLINE std::vector<int> PathThroughOutside(const CutProblem& problem,
+                                                 const std::vector<char>& inside) {
   using detail::Index;
   const size_t n = problem.order.size();
   if (inside.size() != n)
-    Throw(ErrorCode::kInvalidArgument, "LeavingPath needs a flag for each of ", n, " nodes, found ",
-          inside.size());
+    Throw(ErrorCode::kInvalidArgument, "PathThroughOutside needs a flag for each of ", n,
+          " nodes, found ", inside.size());
   std::vector<size_t> first(n + 1, 0);
   for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
   for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];

@@ -18,7 +18,7 @@ OPKIT_INLINE ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std:
     if (std::exchange(inside[detail::Index(node)], 1))
       Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
             " is named twice");
-  const std::vector<int> path = LeavingPath(CutProblemOf(view), inside);
+  const std::vector<int> path = PathThroughOutside(CutProblemOf(view), inside);
   if (!path.empty())
     Throw(ErrorCode::kInvalidArgument,
           "the nodes cannot be one subgraph, since a path leaves them and comes back: ",

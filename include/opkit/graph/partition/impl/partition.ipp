@@ -186,7 +186,7 @@ class PartitionRun {
     std::vector<char> inside(group_of_.size(), 0);
     for (size_t node = 0; node < group_of_.size(); ++node)
       inside[node] = group_of_[node] == g || group_of_[node] == other;
-    const std::vector<int> path = LeavingPath(problem_, inside);
+    const std::vector<int> path = PathThroughOutside(problem_, inside);
     if (path.empty()) return "";
     return "; with its neighbour it would close a cycle: " + PathText(state_.graph, path);
   }

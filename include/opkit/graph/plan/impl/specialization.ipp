@@ -61,11 +61,11 @@ OPKIT_INLINE int PlannedMemory::NumberSteps(int next) {
   return next;
 }
 
-OPKIT_INLINE size_t PlannedMemory::NumberValues(size_t next, const PlannedMemory* around) {
+OPKIT_INLINE size_t PlannedMemory::NumberValues(size_t next, const PlannedMemory* enclosing) {
   first_number_ = next;
   for (int value = 0; value < plan_.view().num_values(); ++value) {
     const int outer = plan_.OuterOf(value);
-    value_numbers_.push_back(outer < 0 ? next++ : around->NumberOf(outer));
+    value_numbers_.push_back(outer < 0 ? next++ : enclosing->NumberOf(outer));
   }
   first_scratch_ = next;
   next += Index(plan_.schedule().size());
@@ -163,7 +163,7 @@ OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     OrderBodies(step, run_order_);
     for (int entry : EntriesOf(plan_.schedule(), step)) {
-      if (plan_.IsOrderAlone(step, entry)) continue;
+      if (plan_.IsOrderOnly(step, entry)) continue;
       run_order_.before.push_back(end_[Index(step)]);
       run_order_.after.push_back(begin_[Index(Schedule::TargetOf(entry))]);
     }
@@ -180,7 +180,7 @@ OPKIT_INLINE size_t PlannedMemory::BodyCount(int node) const {
 }
 
 // True if the node's only body returns this input unchanged.
-OPKIT_INLINE bool PlannedMemory::HandsOn(int node, int value) const {
+OPKIT_INLINE bool PlannedMemory::ForwardsInput(int node, int value) const {
   const Specialization& body = *plan_.BodiesOf(node)[0]->plan;
   for (size_t i = 0; i < body.inputs().size(); ++i) {  // inputs are the first values
     const int inner = body.ValueOf(static_cast<int>(i));
@@ -217,7 +217,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
       if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
     }
     for (const int node : view.consumers(value))
-      if (plan_.BodiesOf(node).empty() || is_exclusive(node) || HandsOn(node, value))
+      if (plan_.BodiesOf(node).empty() || is_exclusive(node) || ForwardsInput(node, value))
         planned.users.push_back(end_[step_of(node)]);
   }
   for (int step = 0; step < plan_.schedule().size(); ++step) {

@@ -1,10 +1,10 @@
 // Definitions: bitwise comparison of graphs and nodes, and access to the graph in a subgraph.
-#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_SUBGRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_SUBGRAPH_IPP_
 
 #include <algorithm>
 
-#include "opkit/graph/carried_graph.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -62,7 +62,7 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
 }
 
 OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
-  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
+  const auto* box = dynamic_cast<const detail::GraphSubgraph*>(&subgraph);
   return box ? &box->graph : nullptr;
 }
 
@@ -73,4 +73,4 @@ OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view na
 
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_SUBGRAPH_IPP_

@@ -1,7 +1,7 @@
-// CarriedGraph: a Graph that a node carries, and access to it. SameGraph: bitwise equality of
+// GraphSubgraph: a Graph that a node carries, and access to it. SameGraph: bitwise equality of
 // graphs, by which nodes that carry graphs are compared.
-#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+#ifndef OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
 
 #include <atomic>
 
@@ -17,7 +17,7 @@ bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 // sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
 // loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
 // enough: the functions depend on no data that the setting thread wrote.
-struct CarriedGraphRules {
+struct GraphSubgraphRules {
   using Infer = void(const Graph& graph, InferenceContext& context);
   using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
                             const std::vector<GradientValue>& g_output, GradientNames& names,
@@ -25,12 +25,12 @@ struct CarriedGraphRules {
   std::atomic<Infer*> infer{nullptr};
   std::atomic<MakeGradient*> make_gradient{nullptr};
 };
-OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
+OPKIT_IMAGE_LOCAL inline constinit GraphSubgraphRules g_graph_subgraph_rules;
 
 // A subgraph that is a Graph. MakeSubgraph makes its objects.
-class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
+class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {
  public:
-  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
+  explicit GraphSubgraph(Graph contents) : graph(std::move(contents)) {}
   // Returns a subgraph of the same class with these contents.
   virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;
@@ -50,7 +50,7 @@ const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/graph/impl/carried_graph.ipp"
+#include "opkit/graph/impl/graph_subgraph.ipp"
 #endif
 
-#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
+#endif  // OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
