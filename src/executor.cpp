@@ -4,3 +4,4 @@
 #include "opkit/graph/debug/impl/run_values.ipp"
 #include "opkit/graph/hosted_graph.hpp"
 #include "opkit/graph/impl/run_profile.ipp"
+#include "opkit/graph/plan/impl/bound_plan.ipp"

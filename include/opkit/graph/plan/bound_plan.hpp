@@ -6,24 +6,18 @@
 #include <map>
 
 #include "opkit/engine/schedule/replay.hpp"
-#include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/shared_arenas.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// One executor's plan for one set of input shapes. Runs of it do not overlap; Cancel is
+// thread-safe.
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
-            ThreadPool& pool, ReplayOptions options)
-      : BoundPlan(std::move(specialization), *nodes, this) {
-    own_nodes_ = std::move(nodes);
-    LookAhead();
-    ids_of_run_ = NumberIds(0);
-    replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
-    ReportMode();
-  }
+            ThreadPool& pool, ReplayOptions options);
   // Makes the plan of a body inside `root`. The operator of the body's node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
       : root_(root),
@@ -36,42 +30,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 
   // Puts all planned values and scratch into the executor's arenas. Call it before a run. Throws
   // the errors of AllocateStorage; the plan then has no arenas.
-  void UseArenas(SharedArenas& arenas) {
-    shared_arenas_ = &arenas;
-    const std::vector<ArenaPlan>& planned = specialization_->memory().arenas();
-    if (arenas_.size() == planned.size() && HasLargeEnough(arenas)) return;
-    ReleaseArenas();
-    std::vector<Storage> taken;
-    for (const ArenaPlan& arena : planned) taken.push_back(TakeArena(arena, arenas));
-    PutInto(planned, taken);
-  }
-  bool NeedsLargerArenas(const SharedArenas& arenas) const {
-    for (const ArenaPlan& arena : specialization_->memory().arenas())
-      if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
-    return false;
-  }
+  void UseArenas(SharedArenas& arenas);
+  bool NeedsLargerArenas(const SharedArenas& arenas) const;
   // Releases the arenas until the next UseArenas.
-  void ReleaseArenas() {
-    if (arenas_.empty()) return;
-    for (Place& place : places_)
-      if (std::exchange(place.storage, nullptr)) {
-        Tensor* const tensor = place.blob->GetMutable<Tensor>();
-        *tensor = Tensor(tensor->device());
-      }
-    for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
-    arenas_.clear();
-    only_arena_ = nullptr;
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
-  }
+  void ReleaseArenas();
 
   // Points the values that are planned in a donated input to the memory of `tensor`. `plan_input`
   // is the input's number in the plan's view. An uninitialized tensor releases the previous one.
-  void SetDonated(int plan_input, const Tensor& tensor) {
-    for (const ArenaPlan& arena : specialization_->memory().arenas())
-      for (const ArenaPlan::Donated& donated : arena.donated)
-        if (donated.input == specialization_->ValueOf(plan_input))
-          PutIntoDonated(arena, donated, tensor);
-  }
+  void SetDonated(int plan_input, const Tensor& tensor);
   // Takes the output out of the donated input's memory, because the caller wants it elsewhere.
   void DetachFromDonated(int plan_output) {
     LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
@@ -84,30 +50,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Returns the operator that computes a node of the plan's graph.
   OperatorBase& op(int plan_node) const { return nodes_->op(specialization_->NodeOf(plan_node)); }
 
-  void Run(Timeout timeout) {
-    Begin();
-    try {
-      replay_->Run(timeout);
-      CompleteImplied();
-      if (decisions_ != replay_->decisions()) [[unlikely]]
-        ReportMode();
-    } catch (...) {
-      Clean();
-      throw;
-    }
-  }
+  void Run(Timeout timeout);
   // Runs a body on this thread, during a run of the enclosing graph.
-  void RunBody() override {
-    const int steps = static_cast<int>(steps_.size());
-    first_id_ = root_->first_id_ + ids_before_;
-    DropSharedValues();
-    const StepRunner run(*this);
-    for (int i = 0; i < steps; ++i) {
-      if (root_->replay_->stopped()) [[unlikely]]
-        Throw(ErrorCode::kCancelled, "the run around it has ended");
-      run(i);
-    }
-  }
+  void RunBody() override;
   // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
   // failure and CompleteImplied after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
@@ -116,36 +61,13 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   }
   // Completes the steps with Step::implied after a successful run. No event reports their ends,
   // which follow from the ends of other steps.
-  void CompleteImplied() {
-    if (implied_.empty()) return;
-    for (int i : implied_) steps_[Index(i)].op->event().state()->Passed();
-    MutexLock lock(in_flight_mutex_);
-    for (int i : implied_) in_flight_[Index(i)].reset();
-  }
+  void CompleteImplied();
   // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
   // steps in flight fail.
-  void Cancel() {
-    const int run = runs_;
-    replay_->Cancel();
-    if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
-  }
+  void Cancel();
   // Cleans up after a failed run. A device may still write to the memory of abandoned steps: these
   // keep the old arenas, and the next run gets new ones.
-  void Clean() {
-    if (!specialization_->may_pend()) return;
-    CancelPending();
-    while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
-    replay_->Drain();
-    for (int i : implied_) SetInFlight(i, {});
-    ReleaseArenas();
-    shared_arenas_->Abandon();
-    UseArenas(*shared_arenas_);
-    for (size_t at = 0; at < places_.size(); ++at) {
-      Blob& blob = *places_[at].blob;
-      if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
-        *blob.GetMutable<Tensor>() = Tensor(blob.Get<Tensor>().device());
-    }
-  }
+  void Clean();
 
   std::string ExplainMode() const { return replay_->ExplainMode(); }
 
@@ -236,78 +158,25 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   }
 
   // Runs an operator that opens its own invocation.
-  NodeState RunScoped(int i, const Step& step) {
-    if (step.asynchronous) return Issue(i, step);
-    step.op->Run();
-    CheckPlaces(step);
-    return NodeState::kDone;
-  }
+  NodeState RunScoped(int i, const Step& step);
   // Fails the run and cancels its asynchronous steps, which might never finish otherwise.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
     replay_->Fail(std::move(failure));
     CancelPending();
   }
-  void IssueTo(const Step& step) {
-    const IssueScope issue(step.op->device().type != DeviceType::kCPU);
-    for (int wait = step.first_wait; wait < step.end_wait; ++wait)
-      step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
-    step.op->RunAsync(step.stream);
-  }
-  NodeState Issue(int i, const Step& step) {
-    IssueTo(step);
-    CheckPlaces(step);
-    const Event& event = step.op->event();
-    if (!step.implied && event.IsFinished()) {
-      event.RethrowIfFailed();
-      return NodeState::kDone;
-    }
-    SetInFlight(i, event);
-    if (step.implied) {
-      if (cancelled_) CancelPending();
-      return NodeState::kDone;
-    }
-    event.SetCallback([this, i] { OnStepCompleted(i); });
-    if (cancelled_) CancelPending();  // Cancel may have missed this step, which was not in flight
-    return NodeState::kPending;
-  }
-  void OnStepCompleted(int i) {
-    const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
-    SetInFlight(i, {});
-    if (failure) FailPending(failure);
-    replay_->Complete(i, failure);
-  }
+  void IssueTo(const Step& step);
+  NodeState Issue(int i, const Step& step);
+  void OnStepCompleted(int i);
   // Polls the events of the steps in flight; the thread that waits for the run calls it. Returns
   // false if there is nothing to poll, or kPolledNs after the first poll of the run.
-  bool PollPending() {
-    const int64_t now = MonotonicNs();
-    if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
-    if (now >= polled_until_ns_) return false;
-    for (int i : polled_) {
-      std::optional<Event> event;
-      {
-        MutexLock lock(in_flight_mutex_);
-        event = in_flight_[Index(i)];
-      }
-      if (event) static_cast<void>(event->Query());
-    }
-    return !polled_.empty();
-  }
+  bool PollPending();
   // Stores a second handle of a step's event, for Cancel, which may come at any time. The
   // operator's own handle must not be read while the operator is issued again.
   void SetInFlight(int i, std::optional<Event> event) {
     MutexLock lock(in_flight_mutex_);
     in_flight_[Index(i)] = std::move(event);
   }
-  void CancelPending() {
-    cancelled_ = true;
-    std::vector<Event> events;
-    {
-      MutexLock lock(in_flight_mutex_);
-      for (const std::optional<Event>& event : in_flight_)
-        if (event) events.push_back(*event);
-    }
-    for (Event& event : events) event.Cancel();
-  }
+  void CancelPending();
 
   // Checks the outputs of a step. Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
@@ -344,41 +213,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Moves an output that the operator left elsewhere: a view of an input, or a value that it could
   // not write to its place. If the value fits there, it goes to its place: it then outlives the
   // input, and the next run writes only to the plan's memory.
-  OPKIT_COLD void MoveOut(const Step& step, const Place& place) {
-    Blob& blob = *place.blob;
-    if (!blob.IsType<Tensor>()) return;
-    Tensor& tensor = *blob.GetMutable<Tensor>();
-    if (!tensor.initialized()) return;
-    if (tensor.layout().id != place.layout)
-      ThrowOtherLayout(step.op->def(), blob.name(), tensor, {place.layout, {}});
-    const bool in_arena = static_cast<bool>(ArenaOf(tensor.storage().get()));
-    const bool shared = place.apart && SharesInput(step, place);
-    if (!in_arena && !place.storage && !shared) return;
-    if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
-      if (!in_arena && !shared) return;
-      Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '", blob.name(),
-            "' a view of an input while its device still works; declare the pair in place, or "
-            "copy");
-    }
-    const bool is_standard = tensor.layout().is_standard();
-    Tensor moved, *last = nullptr;
-    const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
-    if (place.storage && bytes <= RoomOf(place))
-      moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
-                                 tensor.layout(), place.offset, bytes);
-    else if (!in_arena && !shared)
-      return;
-    else if (is_standard && !view_.IsOutput(place.value))
-      moved = *(last = &LastMoved(place));
-    if (is_standard) {
-      moved.CopyFrom(tensor);
-      if (last) *last = moved;
-    } else {
-      if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
-      ConvertLayoutTo(tensor, moved);
-    }
-    tensor = std::move(moved);
-  }
+  void MoveOut(const Step& step, const Place& place);
   // Returns the tensor to which MoveOut moved the value in the last run. Only the value's own step
   // calls it.
   Tensor& LastMoved(const Place& place) {
@@ -387,222 +222,44 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   }
   // Returns the bytes that are planned for the value; 0 if it has no place. The root plans those of
   // a body.
-  int64_t RoomOf(const Place& place) const {
-    const size_t value = specialization_->memory().NumberOf(place.value);
-    for (const ArenaPlan& arena : root_->specialization_->memory().arenas())
-      if (arena.OffsetOf(value) >= 0) return arena.values[value].bytes;
-    return 0;
-  }
-  bool SharesInput(const Step& step, const Place& place) const {
-    const Blob& made = *place.blob;
-    for (int i = 0; i < step.op->InputSize(); ++i) {
-      if (!step.op->HasInput(i)) continue;
-      const Blob& input = step.op->InputBlob(i);
-      if (&input != &made && input.IsType<Tensor>() &&
-          input.Get<Tensor>().SharesMemoryWith(made.Get<Tensor>()))
-        return true;
-    }
-    return false;
-  }
+  int64_t RoomOf(const Place& place) const;
+  bool SharesInput(const Step& step, const Place& place) const;
   // Returns the arena, or the donated input's memory, that has this block; null if there is none.
-  Storage ArenaOf(const StorageBlock* storage) const {
-    for (const Storage& arena : arenas_)
-      if (arena.get() == storage) return arena;
-    for (const auto& [input, donated] : donated_)
-      if (donated.get() == storage) return donated;
-    return {};
-  }
+  Storage ArenaOf(const StorageBlock* storage) const;
 
-  void MakeSteps() {
-    const Schedule& schedule = specialization_->schedule();
-    for (int i = 0; i < schedule.size(); ++i) {
-      const int node = schedule.original_of(i);
-      bool reads_rewritten = false;
-      for (int value : view_.inputs(node))
-        reads_rewritten |= value >= 0 && specialization_->IsRewritten(value);
-      Step& step = steps_.emplace_back();
-      step.op = &nodes_->op(node);
-      step.stream = specialization_->stream(node);
-      step.asynchronous = specialization_->IsAsynchronous(node);
-      step.direct = step.op->RunsDirectly();
-      step.kind = step.op->invocation_kind();
-      // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
-      const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
-      step.first_place = static_cast<int>(places_.size());
-      for (int value : view_.outputs(node)) {
-        if (value < 0) continue;
-        places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value),
-                           value, reads_rewritten || specialization_->IsRewritten(value),
-                           specialization_->types()[value].layout.id});
-        if (view_.producer(value) == node && !view_.IsOutput(value) &&
-            !specialization_->memory().IsPlanned(value))
-          unplanned_.push_back(places_.back().blob);
-      }
-      step.end_place = static_cast<int>(places_.size());
-    }
-    MakeWaits();
-    if (!specialization_->may_pend()) return;
-    in_flight_.resize(steps_.size());
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      Step& step = steps_[i];
-      // Host work completes its own event, also when it fails; it needs no polling.
-      if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
-      step.implied = FollowsFromOthers(static_cast<int>(i));
-      if (step.implied) step.op->SetEventSeldomAsked();
-      (step.implied ? implied_ : polled_).push_back(static_cast<int>(i));
-    }
-  }
+  void MakeSteps();
   // True if the end of the step follows from the ends of other steps: a step waits for it on its
   // device, and no step waits for it on the host.
-  bool FollowsFromOthers(int i) const {
-    bool waited_for = false;
-    for (int entry : EntriesOf(specialization_->schedule(), i)) {
-      if (!Schedule::IsEarly(entry)) return false;
-      const Step& next = steps_[Index(Schedule::TargetOf(entry))];
-      waited_for |= !specialization_->IsOrderOnly(i, entry) && next.asynchronous &&
-                    next.op->device().type == steps_[Index(i)].op->device().type;
-    }
-    return waited_for;
-  }
-  void MakeBodies() {
-    for (size_t i = 0; i < specialization_->bodies().size(); ++i)
-      bodies_.push_back(MakeIntrusive<BoundPlan>(specialization_->bodies()[i]->plan,
-                                                 *nodes_->bodies()[i], root_));
-    const auto& planned = specialization_->bodies();
-    for (size_t i = 0; i < planned.size();) {
-      const int node = planned[i]->node;
-      auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
-      std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
-      for (; i < planned.size() && planned[i]->node == node; ++i)
-        runners[Index(planned[i]->number)] = bodies_[i].get();
-      carrier.UseRunners(std::move(runners));
-    }
-  }
+  bool FollowsFromOthers(int i) const;
+  void MakeBodies();
   // Chooses the operators to prefetch: those of a large graph lie scattered in memory, but the
   // order of the steps, bodies included, is known.
-  void LookAhead() {
-    constexpr size_t kAhead = 6;
-    std::vector<Step*> order;
-    AppendSteps(order);
-    for (size_t i = 0; i < order.size(); ++i)
-      order[i]->ahead = i + kAhead < order.size() ? order[i + kAhead]->op : nullptr;
-  }
+  void LookAhead();
   // Gives the steps of a run, bodies included, consecutive numbers from `next` on. Returns the next
   // free number.
-  uint64_t NumberIds(uint64_t next) {
-    ids_before_ = next;
-    next += steps_.size();
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) next = body->NumberIds(next);
-    return next;
-  }
-  void AppendSteps(std::vector<Step*>& order) {
-    const auto& planned = specialization_->bodies();
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      order.push_back(&steps_[i]);
-      const int node = specialization_->schedule().original_of(static_cast<int>(i));
-      for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
-        bodies_[Index(&body - planned.data())]->AppendSteps(order);
-    }
-  }
-  int AddInferred(int value) {
-    const TensorInfo& info = specialization_->types()[value];
-    const bool known = info.shape.is_known();
-    if (!known && info.dtype == DType::kUndefined) return -1;
-    inferred_.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
-    return static_cast<int>(inferred_.size()) - 1;
-  }
+  uint64_t NumberIds(uint64_t next);
+  void AppendSteps(std::vector<Step*>& order);
+  int AddInferred(int value);
   // Collects the operators that each asynchronous step waits for on the device: the sources of the
   // early edges to it.
-  void MakeWaits() {
-    const Schedule& schedule = specialization_->schedule();
-    const FlatLists early(steps_.size(), [&](auto add) {
-      for (int i = schedule.size() - 1; i >= 0; --i)
-        for (int entry : EntriesOf(schedule, i))
-          if (Schedule::IsEarly(entry) && !specialization_->IsOrderOnly(i, entry))
-            add(Index(Schedule::TargetOf(entry)), Index(i));
-    });
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      steps_[i].first_wait = static_cast<int>(waits_.size());
-      if (steps_[i].asynchronous)
-        for (int from : early.of(i)) waits_.push_back(steps_[Index(from)].op);
-      steps_[i].end_wait = static_cast<int>(waits_.size());
-    }
-  }
+  void MakeWaits();
   void PutIntoDonated(const ArenaPlan& arena, const ArenaPlan::Donated& donated,
-                      const Tensor& input) {
-    std::erase_if(donated_, [&](const auto& held) { return held.first == donated.input; });
-    if (input.initialized()) donated_.emplace_back(donated.input, input.storage());
-    for (Place& place : places_) {
-      const size_t value = specialization_->memory().NumberOf(place.value);
-      const int64_t offset = arena.OffsetOf(value), bytes = arena.values[value].bytes;
-      if (bytes == 0 || offset < donated.begin || offset >= donated.end) continue;
-      place.storage = input.initialized() ? input.storage().get() : nullptr;
-      place.offset = input.byte_offset() + offset - donated.begin;
-      if (specialization_->OuterOf(place.value) >= 0) continue;
-      if (input.initialized())
-        SetTensor(place, input.storage(), bytes);
-      else if (!view_.IsOutput(place.value))  // the last run's outputs stay
-        *place.blob->GetMutable<Tensor>() = Tensor(input.device());
-    }
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutIntoDonated(arena, donated, input);
-  }
-  void LeaveDonated(size_t value) {
-    for (Place& place : places_)
-      if (specialization_->memory().NumberOf(place.value) == value) place.storage = nullptr;
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
-  }
+                      const Tensor& input);
+  void LeaveDonated(size_t value);
   // Makes the value's blob a tensor in `storage`, at the place's offset.
-  void SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
-    const TensorInfo& info = specialization_->types()[place.value];
-    *place.blob->GetMutable<Tensor>() =
-        info.layout.is_standard() ? Tensor(storage, place.offset, *info.shape.Most(), info.dtype)
-                                  : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype,
-                                                       info.layout, place.offset, bytes);
-  }
-  bool HasLargeEnough(SharedArenas& arenas) const {
-    for (size_t a = 0; a < arenas_.size(); ++a) {
-      const ArenaPlan& planned = specialization_->memory().arenas()[a];
-      if (arenas_[a] != TakeArena(planned, arenas)) return false;
-    }
-    return true;
-  }
+  void SetTensor(const Place& place, const Storage& storage, int64_t bytes);
+  bool HasLargeEnough(SharedArenas& arenas) const;
   Storage TakeArena(const ArenaPlan& arena, SharedArenas& arenas) const {
     return InContext([&] { return arenas.Take(arena.device, arena.plan.arena_bytes); },
                      [&] { return specialization_->memory().LargestIn(arena); });
   }
   // Puts the values of this plan and of its bodies into arenas.
-  void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas) {
-    arenas_ = arenas;
-    several_arenas_ = arenas_.size() > 1 || HasDonated(planned);
-    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
-    for (size_t a = 0; a < arenas_.size(); ++a)
-      if (arenas_[a]) FillArena(planned[a], arenas_[a]);
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutInto(planned, arenas);
-  }
+  void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas);
   static bool HasDonated(const std::vector<ArenaPlan>& arenas) {
     return std::ranges::any_of(arenas,
                                [](const ArenaPlan& arena) { return !arena.donated.empty(); });
   }
-  void FillArena(const ArenaPlan& arena, const Storage& storage) {
-    for (size_t at = 0; at < places_.size(); ++at) {
-      Place& place = places_[at];
-      const size_t value = specialization_->memory().NumberOf(place.value);
-      const int64_t offset = arena.OffsetOf(value);
-      if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
-      if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
-      place.storage = storage.get();
-      place.offset = offset;
-      if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan
-      SetTensor(place, storage, arena.values[value].bytes);
-    }
-    for (size_t step = 0; step < steps_.size(); ++step) {
-      const size_t value = specialization_->memory().NumberOfScratch(static_cast<int>(step));
-      const int64_t offset = arena.OffsetOf(value);
-      if (offset >= 0 && arena.values[value].bytes > 0)
-        steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
-                                    arena.values[value].bytes, storage);
-    }
-  }
+  void FillArena(const ArenaPlan& arena, const Storage& storage);
 
   // Members that a run of a body reads come first, in one cache line.
   std::vector<Step> steps_;
@@ -638,5 +295,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 
 }  // namespace detail
 }}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/plan/impl/bound_plan.ipp"
+#endif
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_

@@ -1,5 +1,5 @@
 // PlannedMemory: the place in memory of each value of a specialization and of the bodies that are
-// planned with it. specialization.hpp has the definitions, which need both classes.
+// planned with it. specialization.hpp includes the definitions, which need both classes.
 #ifndef OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 #define OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 

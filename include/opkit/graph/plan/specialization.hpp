@@ -1,6 +1,6 @@
 // Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
-// the schedule, where in memory each value lies. Made once for each set of shapes, shared by the
-// executors of a plan.
+// the schedule, where in memory each value lies. A plan makes one for each set of shapes; its
+// executors share it.
 #ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
@@ -10,7 +10,6 @@
 
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/schedule/schedule.hpp"
-#include "opkit/graph/memory/node_order.hpp"
 #include "opkit/graph/node_bodies.hpp"
 #include "opkit/graph/plan/bound_nodes.hpp"
 #include "opkit/graph/plan/converted_graph.hpp"
@@ -67,21 +66,7 @@ class Specialization final : public RefCounted {
   // Specializes a graph or, with `enclosing`, a body. A body has no arenas: its values lie in those
   // of the enclosing graph.
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options,
-                 const Enclosing* enclosing = nullptr)
-      : plan_view_(view),
-        inputs_(std::move(input_infos)),
-        plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_, options.selection),
-        memory_(*this, options.memory) {
-    SelectKernels(options, enclosing);
-    PlanBodies(options);
-    SetSchedule(options);
-    AssignStreams();
-    if (enclosing) return;
-    PlannedMemory::Options memory{options.memory, options.verify_memory, options.walked, {}};
-    for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
-    memory_.PlanArenas(memory);
-  }
+                 const Enclosing* enclosing = nullptr);
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   // Returns the graph that runs: with the nodes that one kernel computes as one node, and with
@@ -96,11 +81,7 @@ class Specialization final : public RefCounted {
   }
   // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
   // they run; empty for a converter.
-  std::vector<int> PartsOf(int node) const {
-    if (node >= fused_view().num_nodes()) return {};
-    if (!fused_) return {node};
-    return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
-  }
+  std::vector<int> PartsOf(int node) const;
   // Returns the types of the plan graph's values, in the layouts in which their nodes make them.
   const GraphTypes& plan_types() const { return plan_types_; }
   const GraphView& plan_view() const { return plan_view_; }
@@ -171,226 +152,51 @@ class Specialization final : public RefCounted {
  private:
   friend class PlannedMemory;  // numbers the values of bodies
 
-  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
-    std::vector<GraphInput> known;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      known.push_back({view.graph().inputs()[i].name, inputs[i]});
-    return InferGraph(view, known);
-  }
+  // The pipeline. Starts again with another selection if a constructor refuses its node and the
+  // next kernel wants other layouts. The values of a body get their memory from the enclosing
+  // graph.
+  void Build(const Options& options, const Enclosing* enclosing);
+  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs);
 
   // The graph and its types after fusion, before converters are inserted.
   const GraphView& fused_view() const { return fused_ ? fused_->view() : plan_view_; }
   const GraphTypes& fused_types() const { return fused_ ? fused_->types() : plan_types_; }
 
-  // Selects kernels, fuses nodes, inserts the converters that they need, and creates the operators.
-  // Starts again if a constructor refuses its node and the next kernel wants other layouts.
-  void SelectKernels(const Options& options, const Enclosing* enclosing) {
-    struct OtherLayouts {};
-    const auto refused = [&](int node, const std::string& why) {
-      const std::vector<int> parts = PartsOf(node);
-      if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
-      NodeChoice& choice = selected_[Index(parts[0])];
-      if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
-      choices_[Index(node)] = choice;
-      ShareDescriptors(node);
-    };
-    while (!first_nodes_) {
-      selector_.SelectAll(selected_);
-      converted_.reset();
-      fused_.reset();
-      if (FusedGraph::IsNeeded(selected_))
-        fused_ = g_make_fused_graph(plan_view_, plan_types_, selected_, options.selection.forced);
-      choices_ = fused_ ? fused_->choices() : selected_;
-      for (int node = 0; node < plan_view_.num_nodes(); ++node)
-        if (const int first = PartsOf(NodeOf(node)).front(); first != node)
-          selected_[Index(node)].computed_by = first;
-      // A body returns its outputs on the device on which the node that carries it makes them.
-      const std::optional<Device> device =
-          enclosing ? std::optional(enclosing->device()) : std::nullopt;
-      const Device* const outputs_on = device ? &*device : nullptr;
-      if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
-        converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
-                                            *options.converted_constants, outputs_on);
-      for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
-      FindOuter(enclosing);
-      try {
-        first_nodes_ = std::make_unique<BoundNodes>(
-            view(), types(), choices_, OuterBlobs(enclosing ? &enclosing->nodes : nullptr),
-            refused);
-      } catch (const OtherLayouts&) {
-      }
-    }
-  }
+  // Makes one node of the nodes that one kernel computes.
+  void FuseNodes(const Options& options);
+  // Inserts converters between nodes whose kernels want other layouts or devices.
+  void InsertConverters(const Options& options, const Enclosing* enclosing);
+  // Creates the operators. If a constructor refuses its node, binds the next kernel; returns false
+  // if that kernel wants other layouts.
+  bool BindNodes(const Enclosing* enclosing);
   // Gives a node's configuration the layouts that its values have. The two are equal by now; this
   // makes them share their descriptors, so that no run compares two descriptors.
-  void ShareDescriptors(int node) {
-    const auto share = [&](std::span<const int> values, std::vector<Layout>& layouts) {
-      for (size_t i = 0; i < layouts.size(); ++i) {
-        if (values[i] < 0) continue;
-        const Layout& layout = types()[values[i]].layout;
-        OPKIT_ASSERT(layouts[i] == layout);
-        layouts[i] = layout;
-      }
-    };
-    KernelConfig& config = choices_[Index(node)].config;
-    share(view().inputs(node), config.input_layouts);
-    share(view().outputs(node), config.output_layouts);
-  }
+  void ShareDescriptors(int node);
   // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
   // body's nodes make as outputs. Also finds the values that a node rewrites.
-  OPKIT_COLD void FindOuter(const Enclosing* enclosing) {
-    outer_.assign(Index(view().num_values()), -1);
-    rewritten_.assign(outer_.size(), 0);
-    if (enclosing) {
-      const GraphView& outside = enclosing->plan.view();
-      const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
-        if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
-      };
-      for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
-        bind(static_cast<int>(i), outside.inputs(enclosing->node),
-             Index(enclosing->body.inputs[i]));
-      for (size_t o = 0; o < plan_view_.outputs().size(); ++o)
-        if (const int value = plan_view_.outputs()[o]; plan_view_.producer(value) >= 0)
-          bind(value, outside.outputs(enclosing->node), o);
-    }
-    for (int value = 0; value < view().num_values(); ++value)
-      rewritten_[Index(value)] =
-          view().IsRewritten(value) ||
-          (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
-  }
+  void FindOuter(const Enclosing* enclosing);
   // Returns the blobs of the enclosing graph, by value of this one; empty if there is none.
-  OPKIT_COLD std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const {
-    std::vector<Blob*> blobs;
-    for (int value = 0; enclosing && value < view().num_values(); ++value)
-      blobs.push_back(OuterOf(value) < 0 ? nullptr : &enclosing->blob(OuterOf(value)));
-    return blobs;
-  }
-  OPKIT_COLD std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const {
-    auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(enclosing));
-    for (const std::unique_ptr<PlannedBody>& body : bodies_)
-      nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
-    return nodes;
-  }
+  std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
+  std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 
-  OPKIT_COLD void PlanBodies(const Options& options) {
-    for (int node = 0; node < view().num_nodes(); ++node)
-      if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node))) {
-        const bool exclusive = runs->bodies().size() > 1;
-        for (size_t i = 0; i < runs->bodies().size(); ++i)
-          PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
-      }
-  }
+  void PlanBodies(const Options& options);
   // Plans a body with this graph. A body with an operator that completes after it has returned is
   // left to its node. So is a body that does not fit the shapes, if the node has several: a run
   // does not take it.
-  OPKIT_COLD void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
-                           const Options& options) {
-    const OperatorDef& def = view().graph().node(node);
-    auto planned = std::make_unique<PlannedBody>(node, number, body);
-    std::vector<TensorInfo> infos;
-    for (const int input : body.inputs) {
-      const int value = view().inputs(node)[Index(input)];
-      infos.push_back(value < 0 ? TensorInfo() : types()[value]);
-    }
-    Options inner = options;
-    inner.walked = true;
-    inner.donated = {};
-    planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
-    inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
-    const Enclosing enclosing{*this, *first_nodes_, node, body};
-    try {
-      planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &enclosing);
-    } catch (const Error& error) {
-      const bool may_not_fit = exclusive && error.code() != ErrorCode::kNotFound;
-      if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, enclosing)))
-        return;
-      RethrowInContext(StrCat("in ", body.name, " of ", def));
-    }
-    if (planned->plan->may_pend()) {
-      if (planned->forced.nodes.empty()) return;
-      Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
-            def,
-            ", which is not planned with the graph: an operator in it completes after it has "
-            "returned");
-    }
-    first_nodes_->bodies().push_back(planned->plan->TakeNodes());
-    bodies_.push_back(std::move(planned));
-  }
+  void PlanBody(int node, int number, const NodeBody& body, bool exclusive, const Options& options);
 
   // True if the body can be planned without forced kernels.
-  OPKIT_COLD static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos,
-                              Options options, const Enclosing& enclosing) {
-    options.selection.forced = nullptr;
-    try {
-      static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &enclosing));
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
-  }
+  static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos, Options options,
+                   const Enclosing& enclosing);
 
   // Makes the schedule. An edge is early if both operators are on one device and accept work before
   // the work that they depend on is done: the second is issued behind the first.
-  void SetSchedule(const Options& settings) {
-    const bool in_order = settings.in_order;
-    auto supports = [&](int node) {
-      return asynchronous_[Index(node)] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
-    };
-    for (int node = 0; node < view().num_nodes(); ++node) {
-      asynchronous_.push_back(first_nodes_->op(node).HasAsyncPart());
-      may_pend_ |= first_nodes_->op(node).HasAsyncPart();
-    }
-    std::vector<ScheduleEdge> edges;
-    for (const auto& edge : view().edges())
-      edges.push_back(
-          {edge.from, edge.to,
-           supports(edge.from) && supports(edge.to) &&
-               first_nodes_->op(edge.from).device() == first_nodes_->op(edge.to).device()});
-    const auto name = [&](int node) { return ToString(view().graph().node(node)); };
-    const FunctionRef<std::string(int)> name_ref = name;
-    ScheduleOptions options;
-    options.in_order = in_order;
-    options.name = &name_ref;
-    std::vector<int> order;
-    if (settings.memory.reorder_nodes && settings.walked) {
-      order = OrderForFootprint(
-          view(), [&](int value) { return memory_.IsPlanned(value) ? BytesOf(value) : 0; });
-      options.given = &order;
-    }
-    schedule_.emplace(view().num_nodes(), edges, options);
-    if (in_order) {
-      follows_.assign(Index(schedule_->size()), 0);
-      for (const auto& edge : view().edges()) {
-        const int to = schedule_->node_of(edge.to);
-        if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
-      }
-    }
-  }
+  void MakeSchedule(const Options& options);
 
   // Chooses streams: a chain of operators on one device runs on one stream; a branch takes the
   // next.
-  void AssignStreams() {
-    constexpr int kStreams = 4;
-    streams_.assign(Index(view().num_nodes()), 0);
-    std::vector<char> continued(streams_.size(), 0);
-    int next = 0;
-    for (int step = 0; step < schedule_->size(); ++step) {
-      const int node = schedule_->original_of(step);
-      if (!IsAsynchronous(node)) continue;
-      int stream = -1;
-      const auto& edges = view().edges();
-      for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
-        const auto& edge = edges[e];
-        if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
-            first_nodes_->op(edge.from).device() != first_nodes_->op(node).device())
-          continue;
-        continued[Index(edge.from)] = 1;
-        stream = streams_[Index(edge.from)];
-        break;
-      }
-      streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
-    }
-  }
+  void AssignStreams();
+  void PlanMemory(const Options& options);
 
   const GraphView& plan_view_;
   std::vector<TensorInfo> inputs_;
@@ -418,6 +224,7 @@ class Specialization final : public RefCounted {
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/plan/impl/planned_memory.ipp"
 #include "opkit/graph/plan/impl/specialization.ipp"
 #endif
 
