@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Recorded results as tables: writes bench/results/NAME.md of build/bench/NAME.json, and prints it.
+Then it writes the index of the tables and README's figures anew (front_page.py).
 
 Usage: summarize.py RESULT.json...
 
@@ -17,6 +18,7 @@ import textwrap
 
 BENCH = pathlib.Path(__file__).resolve().parent
 sys.path += [str(BENCH), str(BENCH / "engine"), str(BENCH / "graph")]
+import front_page  # noqa: E402
 from panel import SIZES  # noqa: E402
 from plot_compile import plot as plot_compile  # noqa: E402
 from plot_task_graph import NAMES, PEERS, SHAPES, plot  # noqa: E402
@@ -371,6 +373,7 @@ def main():
         for name, content in {f"{path.stem}.md": text, **pictures}.items():
             (BENCH / "results" / name).write_text(content)
         print(text)
+    front_page.write()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""The measured figures of the front page: one row for each table of bench/results.
+
+Usage: front_page.py --write | --check
+
+--write makes bench/results/README.md, which ranks the tables by the ratio of their row, and the table of five ratios in
+README.md, between the two comments that name this script. --check exits with 1 if either is not what --write makes, or if
+a table has no row here. A ratio is ours over the peer's: below 1 is faster or smaller.
+"""
+import pathlib
+import re
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+BEGIN, END = "<!-- bench/front_page.py -->\n", "<!-- bench/front_page.py: end -->\n"
+ONNX_RUNTIME = "ONNX Runtime"
+
+
+# --- reading tables
+
+def tables(text):
+    """The tables of a page: lists of {column: cell}. A second column of a name is `name 2`."""
+    found = []
+    for block in re.findall(r"(?:^\|.*\|\n)+", text, re.M):
+        lines = [[cell.strip() for cell in line.strip("|").split(" | ")]
+                 for line in block.strip().splitlines()]
+        seen, columns = {}, []
+        for column in lines[0]:
+            seen[column] = seen.get(column, 0) + 1
+            columns.append(column if seen[column] == 1 else f"{column} {seen[column]}")
+        found.append([dict(zip(columns, line)) for line in lines[2:]])
+    return found
+
+
+def value(cell):
+    """The number that a cell begins with: "1,323", "0.84x" and "9.43 ns" have one."""
+    return float(re.match(r"-?[\d,.]+(?:e[+-]?\d+)?", cell)[0].replace(",", ""))
+
+
+def also(row):
+    """The counters of a row's last column by name."""
+    return {name: float(number) for name, number in
+            (part.rsplit(" ", 1) for part in row["also"].split(", "))}
+
+
+def number(ratio):
+    return f"{ratio:.2g}" if ratio < 0.0995 else f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.1f}"
+
+
+def pair(name, peer, number_of_table=0):
+    """The row of a benchmark beside its peer, in a table of bench/summarize.py."""
+    def find(found):
+        row = next(row for row in found[number_of_table]
+                   if row["row"] == name and row["peer"] == peer)
+        return row["median"], row["median 2"], value(row["ratio"])
+    return find
+
+
+def middle(column, peer, ratio, unit):
+    """The model of the median ratio, of those run on one thread."""
+    def find(found):
+        rows = sorted((row for row in found[0] if row["threads"] == "1"),
+                      key=lambda row: value(row[ratio]))
+        row = rows[(len(rows) - 1) // 2]
+        return f"{row[column]} {unit}", f"{row[peer]} {unit}", value(row[ratio])
+    return find
+
+
+def cell(table, key, ours, peer, ratio):
+    """A row that `key` (column, text) names, and the columns of its figures."""
+    def find(found):
+        row = next(row for row in found[table] if row[key[0]] == key[1] and row[ratio])
+        return row[ours], row[peer], value(row[ratio])
+    return find
+
+
+def frozen_graph(found):
+    row = next(row for row in found[0] if row["graph"] == "grid 10k" and row["threads"] == "2")
+    peer = min((row[name] for name in ("oneTBB flow graph", "Eigen pool + counters",
+                                       "Eigen pool, chains inlined")), key=value)
+    return row["opkit"], peer, value(row["opkit"]) / value(peer)
+
+
+def placed(found):
+    rows = [row for row in found[0] if row["planned"] == "until it fits the capacity"]
+    ours = statistics.median(value(row["arena"]) for row in rows)
+    peer = statistics.median(value(row["greedy by size, quoted"]) for row in rows)
+    return f"{ours:.2f}", f"{peer:.2f}", ours / peer
+
+
+def called_directly(found):
+    rows = [row for row in found[0] if "direct_ns" in row["also"] and
+            not row["row"].startswith(("Least", "InBlocks"))]
+    ratio = statistics.median_high([also(row)["ratio"] for row in rows])
+    row = next(row for row in rows if also(row)["ratio"] == ratio)
+    return row["median"], f"{also(row)['direct_ns'] / 1e3:,.0f} us", ratio
+
+
+def bodies(found):
+    counters = also(next(row for row in found[0] if row["row"] == "BodyOverFlat/1/10"))
+    flat, more = counters["flat_ns"], counters["ns_a_call"]
+    return f"{flat + more:.0f} ns", f"{flat:.0f} ns", (flat + more) / flat
+
+
+def fixed_modes(found):
+    rows = [row for row in found[0] if row["row"] == "Auto/taken"]
+    best = min(rows, key=lambda row: value(row["median 2"]))
+    return best["median"], best["median 2"], value(best["ratio"])
+
+
+def compiled(found):
+    row = next(row for row in found[0] if row["row"] == "opkit/opkit.hpp")
+    return row["compiled"], "in turns", value(row["compiled, ratio"])
+
+
+def goal(name, limit):
+    """A figure without a peer: its goal takes the peer's place."""
+    def find(found):
+        row = next(row for row in found[0] if name in (row.get("row"), row.get("spans")))
+        figure = row.get("p99") or row["median"]
+        return figure, f"{limit:g} ms", value(figure) / limit
+    return find
+
+
+# Table; what its row measures; the peer; where the row stands.
+ENTRIES = [
+    ("models", "a run of a real model, the middle one, one thread", ONNX_RUNTIME,
+     middle("ms", "ONNX Runtime", "ratio", "ms")),
+    ("models", "memory of a program that runs a real model, the middle one", ONNX_RUNTIME,
+     middle("MiB", "ONNX Runtime 3", "ratio 3", "MiB")),
+    ("models", "from the start of a program to a real model's first result, the middle one", ONNX_RUNTIME,
+     middle("first", "ONNX Runtime 2", "ratio 2", "ms")),
+    ("models_eigen", "a run of a real model with Eigen's kernels alone, one thread", ONNX_RUNTIME,
+     middle("ms", "ONNX Runtime", "ratio", "ms")),
+    ("task_graph", "a node of a graph of 10,000 empty tasks, two threads",
+     "the best of oneTBB and Eigen's pool", frozen_graph),
+    ("profiler", "an operator that the profiler records",
+     "two clock reads into a vector under a mutex", pair("OperatorOn", "ClocksUnderMutex")),
+    ("compile_time", "compiling `#include <opkit/opkit.hpp>`, compiled mode",
+     "nlohmann/json.hpp", compiled),
+    ("kernels", "a product, a convolution or an LSTM, the middle one",
+     "Eigen or oneDNN called directly", called_directly),
+    ("memory_plan", "the arena of a public planning problem, the middle one; 1 is its capacity",
+     "greedy by size, quoted", placed),
+    ("executor", "a node of a graph of empty operators", "a plain function in a `TaskGraph`",
+     pair("Executor/chain/10000/1", "TaskGraph/chain/10000/1")),
+    ("dynamic", "an operation of the `Engine`, two threads", "oneTBB's task_group",
+     pair("EngineIndependent/2/10000", "TbbIndependent/2/10000")),
+    ("thread_pool", "a task and the wait for it, two threads", "oneTBB",
+     pair("SubmitAndWait/2", "SubmitAndWaitTbb/2")),
+    ("replay_mode", "a frozen graph while another program takes a core", "the best fixed mode",
+     fixed_modes),
+    ("operator", "a run of an empty operator", "a virtual call",
+     pair("RunEmpty", "PlainVirtualCall")),
+    ("library", "a call into a loaded library's operator", "the same operator in the program",
+     pair("LoadedOp/2", "ProgramOp/2")),
+    ("cuda", "a small kernel launched and waited for, on an H200", "the CUDA runtime by hand",
+     pair("Run", "LaunchAndWait")),
+    ("body", "a graph of ten nodes that one node carries", "the same nodes without it", bodies),
+    ("profile_overhead", "a run of magika with a profile", "a run without one",
+     cell(0, ("model", "magika"), "profiled", "plain", "ratio")),
+    ("compile", "`Compile`, a node of 10,000", "building the graph",
+     pair("Compile/chain/10000", "Build/chain/10000")),
+    ("selection", "the choice of a thousand nodes' kernels", "", goal("SelectThousand", 5)),
+    ("partition", "a partitioner over a thousand nodes", "",
+     goal("Partition/skips/1000", 10)),
+    ("report", "a zoom in the report of 200,000 spans, 99th percentile", "",
+     goal("200,384", 100)),
+]
+FRONT = [0, 1, 4, 5, 6]  # those of ENTRIES that README.md shows
+
+
+# --- writing
+
+def link(name, folder=""):
+    return f"[{name}]({folder}{name}.md)"
+
+
+def table(header, rows):
+    return "\n".join(f"| {' | '.join(row)} |" for row in
+                     [header, ["---" if i == 0 or column in ("beside", "table") else "---:"
+                               for i, column in enumerate(header)], *rows]) + "\n"
+
+
+def measured():
+    """(table, what, peer, our figure, the peer's, ratio) of each entry, and the pages' texts."""
+    pages = {path.stem: path.read_text() for path in sorted(RESULTS.glob("*.md"))
+             if path.name != "README.md"}
+    missing = set(pages) - {name for name, *_ in ENTRIES}
+    if missing:
+        sys.exit(f"bench/front_page.py has no entry for bench/results/{min(missing)}.md")
+    rows = []
+    for name, what, peer, find in ENTRIES:
+        try:
+            rows.append((name, what, peer, *find(tables(pages[name]))))
+        except (LookupError, StopIteration, TypeError) as error:
+            sys.exit(f"bench/results/{name}.md has no row for '{what}': {error!r}")
+    return rows
+
+
+def front(rows):
+    shown = [[what, peer, ours, theirs, number(ratio), link(name, "bench/results/")]
+             for name, what, peer, ours, theirs, ratio in (rows[i] for i in FRONT)]
+    slower = next(row for row in rows if row[0] == "thread_pool")
+    return table(["measured", "beside", "opkit", "peer", "ratio", "table"], shown) + (
+        "\nA ratio is ours over the peer's: below 1 is faster or smaller. \"The middle one\" is the model of the median\n"
+        f"ratio. Elsewhere peers are ahead: {slower[1]}, take {number(slower[5])} times as long\n"
+        f"as with {slower[2]}. [All tables, ranked](bench/results/README.md), have the machine, the command and the spread.\n")
+
+
+def index(rows):
+    beside = sorted((row for row in rows if row[2]), key=lambda row: row[5])
+    goals = sorted((row for row in rows if not row[2]), key=lambda row: row[5])
+
+    def lines(chosen):
+        return [[what, *([peer] if peer else []), ours, theirs, number(ratio), link(name)]
+                for name, what, peer, ours, theirs, ratio in chosen]
+    return (
+        "# How fast is it\n\n"
+        "One row for each table of this folder, best ratio first. A ratio is ours over the peer's: below 1 is\n"
+        "faster or smaller. The tables have all rows, the spread, the machine and the command; `./dev bench NAME`\n"
+        "records one again. `bench/front_page.py --write` makes this page.\n\n"
+        + table(["measured", "beside", "opkit", "peer", "ratio", "table"], lines(beside))
+        + "\nFigures without a peer, beside their goals:\n\n"
+        + table(["measured", "opkit", "goal", "ratio", "table"], lines(goals)))
+
+
+def pages():
+    """{path: what it is to hold}."""
+    rows = measured()
+    readme = (ROOT / "README.md").read_text()
+    before, rest = readme.split(BEGIN)
+    after = rest.split(END)[1]
+    return {RESULTS / "README.md": index(rows),
+            ROOT / "README.md": before + BEGIN + front(rows) + END + after}
+
+
+def write():
+    for path, text in pages().items():
+        path.write_text(text)
+
+
+def main():
+    if sys.argv[1:] == ["--write"]:
+        write()
+    elif sys.argv[1:] == ["--check"]:
+        stale = [path.relative_to(ROOT).as_posix() for path, text in pages().items()
+                 if not path.exists() or path.read_text() != text]
+        if stale:
+            sys.exit(f"stale: {', '.join(stale)}; run bench/front_page.py --write")
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
