@@ -1,6 +1,6 @@
 // The frozen header of version 1.0 has the layout that abi_pins.hpp says, and its structs the sizes
 // that the checks of a library's structs take for version 1.0's. Compiled, never run.
-#include "abi_v1/opkit_abi.h"  // in place of the present one
+#include "abi_v1/opkit/abi/opkit_abi.h"  // in place of the present one
 
 #include "abi_pins.hpp"
 #include "opkit/op/boundary/convert/abi_attributes.hpp"

@@ -1,5 +1,5 @@
 // Hosts and libraries of different versions of the ABI: libraries compiled against the frozen
-// header of version 1.0 (abi_v1/), against the present one and against a later one that CMake makes
+// header of version 1.0 (abi_v1.tar.xz), against the present one and against a later one that CMake makes
 // of it. This file is compiled twice, the second time as a host of the later version.
 #include <doctest/doctest.h>
 

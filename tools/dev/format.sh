@@ -2,7 +2,7 @@
 
 # The C++ files, those that git does not track yet too, each ended by a nul.
 cpp_files() {
-  git ls-files -coz --exclude-standard '*.hpp' '*.ipp' '*.h' '*.cpp' '*.cc' '*.cu' ':!single_include/opkit' ':!tests/plugin/abi_v1'
+  git ls-files -coz --exclude-standard '*.hpp' '*.ipp' '*.h' '*.cpp' '*.cc' '*.cu' ':!single_include/opkit'
 }
 
 format_command() {
