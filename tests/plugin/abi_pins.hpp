@@ -5,12 +5,13 @@
 
 #include <cstddef>
 
-#include "opkit/abi/opkit_abi.h"
+#include "opkit/op/boundary/convert/abi_structs.hpp"
 
 #define OPKIT_PIN(type, member, at) \
   static_assert(offsetof(type, member) == (at), "the ABI has moved " #type "." #member)
-#define OPKIT_PIN_SIZE(type, bytes)                                                       \
-  static_assert(OPKIT_ABI_MINOR == 0 ? sizeof(type) == (bytes) : sizeof(type) >= (bytes), \
+#define OPKIT_PIN_SIZE(type)                                                               \
+  static_assert(OPKIT_ABI_MINOR == 0 ? sizeof(type) == ::opkit::detail::kFirstBytes<type>  \
+                                     : sizeof(type) >= ::opkit::detail::kFirstBytes<type>, \
                 "the ABI has changed " #type " without a new version")
 static_assert(OPKIT_ABI_MAJOR == 1);
 #include "abi_members.inc"

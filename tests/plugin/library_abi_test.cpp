@@ -1,6 +1,6 @@
 // Hosts and libraries of different versions of the ABI: libraries compiled against the frozen
-// header of version 1.0 (abi_v1.tar.xz), against the present one and against a later one that CMake makes
-// of it. This file is compiled twice, the second time as a host of the later version.
+// header of version 1.0 (abi_v1.tar.xz), against the present one and against a later one that CMake
+// makes of it. This file is compiled twice, the second time as a host of the later version.
 #include <doctest/doctest.h>
 
 #include <sys/mman.h>
@@ -113,7 +113,7 @@ struct OldLibrary {
             2 * static_cast<float*>(opkit_input(call, 0)->data)[i];
       return OPKIT_OK;
     };
-    kernel = EndOfPage::Copy(made, detail::kKernelBytes);
+    kernel = EndOfPage::Copy(made, detail::kFirstBytes<opkit_kernel>);
     opkit_attr number{};
     number.name = "factor";
     number.count = 1;
@@ -122,11 +122,11 @@ struct OldLibrary {
     opkit_parameter declared{};
     declared.name = "factor";
     declared.type = OPKIT_ATTR_INT;
-    declared.default_value = EndOfPage::Copy(number, detail::kAttrBytes);
-    attribute = EndOfPage::Copy(declared, detail::kParameterBytes);
+    declared.default_value = EndOfPage::Copy(number, detail::kFirstBytes<opkit_attr>);
+    attribute = EndOfPage::Copy(declared, detail::kFirstBytes<opkit_parameter>);
     declared.name = "x";
     declared.default_value = nullptr;
-    input = EndOfPage::Copy(declared, detail::kParameterBytes);
+    input = EndOfPage::Copy(declared, detail::kFirstBytes<opkit_parameter>);
     opkit_op described{};
     described.name = "OldTwice";
     described.num_kernels = 1;
@@ -144,12 +144,12 @@ struct OldLibrary {
       std::memcpy(outputs[0].dims, inputs[0].dims, sizeof inputs[0].dims);
       return OPKIT_OK;
     };
-    op = EndOfPage::Copy(described, detail::kOpBytes);
+    op = EndOfPage::Copy(described, detail::kFirstBytes<opkit_op>);
     opkit_library whole{};
     whole.abi_major = 1;
     whole.num_ops = 1;
     whole.ops = &op;
-    library = EndOfPage::Copy(whole, detail::kLibraryBytes);
+    library = EndOfPage::Copy(whole, detail::kFirstBytes<opkit_library>);
   }
   OldLibrary(const OldLibrary&) = delete;
   int64_t three = 3;
@@ -186,10 +186,9 @@ TEST_CASE("nothing of a library of version 1.0 is read past what that version ha
 }
 
 TEST_CASE("nothing of a host of version 1.0 is read past what that version has") {
-  constexpr uint64_t kHostBytes = 152, kCallBytes = 184;
   opkit_host older = detail::ProgramHost();
   older.abi_minor = 0;
-  const opkit_host* const host = EndOfPage::Copy(older, kHostBytes);
+  const opkit_host* const host = EndOfPage::Copy(older, detail::kFirstBytes<opkit_host>);
   auto object = detail::SharedObject::OpenCopy(PathOf("features"));
   const auto entry =
       reinterpret_cast<opkit_library_entry_function>(object->Find(OPKIT_LIBRARY_ENTRY));
@@ -212,7 +211,7 @@ TEST_CASE("nothing of a host of version 1.0 is read past what that version has")
   const OpTensor outputs[] = {OpTensor(nullptr, DType::kUndefined, {}, {}),
                               OpTensor(&count, DType::kInt64, extents, extents, 1)};
   opkit_call call{};
-  call.size = kCallBytes;
+  call.size = detail::kFirstBytes<opkit_call>;
   call.host = host;
   call.op = "LibNonZero";
   call.num_inputs = 1;
@@ -220,7 +219,8 @@ TEST_CASE("nothing of a host of version 1.0 is read past what that version has")
   call.num_outputs = 2;
   call.outputs = &outputs[0].view();
   const detail::HostErrorScope message;
-  CHECK(kernel.forward(instance, EndOfPage::Copy(call, kCallBytes)) == OPKIT_UNSUPPORTED);
+  CHECK(kernel.forward(instance, EndOfPage::Copy(call, detail::kFirstBytes<opkit_call>)) ==
+        OPKIT_UNSUPPORTED);
   CHECK(detail::CurrentHostError().text == "allocate_output needs ABI 1.1; this program has 1.0");
   CHECK(count == 1);
   kernel.destroy(instance);

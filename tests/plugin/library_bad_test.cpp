@@ -285,7 +285,7 @@ TEST_CASE("a description of another version, or that is cut off, is refused") {
   CHECK(MessageAfter([](Description& d) { d.library.size = 0; }) != kAccepted);
   CHECK(MessageAfter([](Description& d) { d.op.size = 8; }) ==
         StrCat("library made describes operator 0 in 8 bytes, where version 1.0 has ",
-               detail::kOpBytes, "; fill in opkit_op.size with sizeof(opkit_op)"));
+               detail::kFirstBytes<opkit_op>, "; fill in opkit_op.size with sizeof(opkit_op)"));
   CHECK(Contains(MessageAfter([](Description& d) {
                    d.library.abi_minor = OPKIT_ABI_MINOR;
                    d.library.num_passes = 2;

@@ -157,7 +157,7 @@ const std::vector<Member>& Members() {
     std::vector<Member> all;
 #define OPKIT_PIN(type, member, at) \
   all.push_back(MemberOf<type, decltype(type::member)>(#type, #member, at))
-#define OPKIT_PIN_SIZE(type, bytes)
+#define OPKIT_PIN_SIZE(type)
 #include "abi_members.inc"
 #undef OPKIT_PIN
 #undef OPKIT_PIN_SIZE
@@ -814,7 +814,7 @@ TEST_CASE("the list of members has all of every struct") {
     }
 #define OPKIT_PIN(type, member, at) \
   if (name == #type) CHECK(end == sizeof(type))
-#define OPKIT_PIN_SIZE(type, bytes)
+#define OPKIT_PIN_SIZE(type)
 #include "abi_members.inc"
 #undef OPKIT_PIN
 #undef OPKIT_PIN_SIZE

@@ -112,14 +112,14 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
 // else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
-  if (!IsReadable(graph_of, kGraphBytes))
+  if (!IsReadable(graph_of))
     Throw(ErrorCode::kInvalidArgument, "a graph is null or shorter than version 1.0's");
   const opkit_graph& from = *graph_of;
   const std::string what = TextOfAbi(from.name);
   Graph graph;
   std::map<std::string, const opkit_value*> known;
   if (OPKIT_ABI_HAS(&from, values) && from.num_values > 0) {
-    if (!IsReadable(from.values, kValueBytes))
+    if (!IsReadable(from.values))
       Throw(ErrorCode::kInvalidArgument, "the values of graph ", what,
             " are null or shorter than version 1.0's");
     uint64_t i = 0;

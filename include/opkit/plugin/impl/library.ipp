@@ -60,9 +60,9 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
                   " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
            StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
            ErrorCode::kUnsupported);
-  if (!IsReadable(&library, kLibraryBytes))
+  if (!IsReadable(&library))
     refuse(StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
-                  kLibraryBytes),
+                  kFirstBytes<opkit_library>),
            "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
   CheckLibraryText(name, library.version, "opkit_library.version");

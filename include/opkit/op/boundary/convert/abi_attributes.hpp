@@ -4,21 +4,11 @@
 #ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 
-#include "opkit/abi/opkit_abi.h"
 #include "opkit/core/attribute.hpp"
+#include "opkit/op/boundary/convert/abi_structs.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
-// header has members of later versions.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
-                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
-              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes &&
-              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
 // The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
 // name or other text. A larger number counts as damage.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
@@ -36,7 +26,7 @@ bool IsUsable(const T* pointer) {
 }
 // True if the other image's struct is usable and has a size that it can have.
 template <class Struct>
-bool IsReadable(const Struct* it, uint64_t least_bytes) {
+bool IsReadable(const Struct* it, uint64_t least_bytes = kFirstBytes<Struct>) {
   return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }

@@ -37,15 +37,15 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
 
 // Returns why a struct must not be read; null if it may be read.
 template <class Struct>
-const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
+const char* ProblemOfStruct(const Struct* it) {
   if (!it) return "is null";
   if (!IsAligned(it)) return "is not aligned";
-  if (it->size < least_bytes) return "is shorter than version 1.0's";
-  return IsReadable(it, least_bytes) ? nullptr : "says a size that it cannot have";
+  if (it->size < kFirstBytes<Struct>) return "is shorter than version 1.0's";
+  return IsReadable(it) ? nullptr : "says a size that it cannot have";
 }
 
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (const char* problem = ProblemOfStruct(view, kTensorBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(view)) return problem;
   if (view->dtype <= 0 || view->dtype >= kNumDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
@@ -69,7 +69,7 @@ OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
              : "has memory that is not aligned to its elements";
 }
 OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (const char* problem = ProblemOfStruct(attr, kAttrBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(attr)) return problem;
   if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
     return StrCat("has the type ", attr->type, ", which does not exist");
   if (!attr->name) return "has no name";
@@ -183,9 +183,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            IsReadable(attrs[i], kAttrBytes) && attrs[i]->name
-                ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
-                : std::string(),
+            IsReadable(attrs[i]) && attrs[i]->name ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
+                                                   : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
