@@ -72,8 +72,9 @@ void Select(benchmark::State& state, bool layouts) {
     GraphTypes types = inferred;
     std::vector<NodeChoice> choices;
     detail::KernelSelector(view, types, {}).SelectAll(choices);
-    if (detail::NeedsConverters(view, types, choices))
-      benchmark::DoNotOptimize(detail::ConvertedGraph::Make(view, types, choices, constants));
+    if (detail::NeedsConverters(view, types, choices, nullptr))
+      benchmark::DoNotOptimize(
+          detail::ConvertedGraph::Make(view, types, choices, constants, nullptr));
     nodes = choices.size();
   }
   state.counters["nodes"] = static_cast<double>(nodes);
