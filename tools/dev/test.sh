@@ -118,10 +118,10 @@ test_command() {
     report*) want_chromium ;;
   esac
   case $what in
-    '' | --all | profile* | report*) want nodejs has node ;;
+    '' | --all | arm64 | profile* | report*) want nodejs has node ;;
   esac
   case $what in
-    '' | --all | profile*) wheels+=(viztracer) ;;
+    '' | --all | arm64 | profile*) wheels+=(viztracer) ;;
   esac
   case $what in
     '' | --all | *conformance* | *models* | *demo*) wheels+=(onnx "${models[@]}") ;;

