@@ -30,7 +30,7 @@ unit = [f"#include <{header}>" for header in INCLUDES] + ["using namespace opkit
 library_unit = ["#include <opkit/op.hpp>", "#include <algorithm>", "#include <thread>",
                 "using namespace opkit;"]
 include = re.compile(r"^#include .*$", re.M)
-fence = re.compile(r"(?:<!-- (.+?) -->\n)?```(\w*)\n(.*?)```", re.S)
+fence = re.compile(r"(?:<!-- ([^\n]+?) -->\n)?```(\w*)\n(.*?)```", re.S)
 header_only = re.compile(
     r"^g\+\+ (?!.*(?: -c | -shared | -DOPKIT_COMPILED )).* -I(\S+) \S+\.cpp(?= -o )", re.M)
 runs = []
