@@ -3,9 +3,9 @@
 #define OPKIT_GRAPH_IMPL_EXPLANATION_IPP_
 
 #include "opkit/base/index.hpp"
+#include "opkit/base/json/json_writer.hpp"
 #include "opkit/base/strings.hpp"
 #include "opkit/graph/explanation.hpp"
-#include "opkit/profile/json_text.hpp"
 #include "opkit/profile/text_columns.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -21,30 +21,6 @@ inline std::string EstimateOf(const Explanation::Candidate& one) {
     text += StrCat(", ", Microseconds(one.conversion_ns), " us of conversions before it");
   return text;
 }
-
-// Writes the members of a JSON object; the destructor closes the object.
-class JsonMembers {
- public:
-  explicit JsonMembers(std::string& out) : out_(out) { out_ += '{'; }
-  JsonMembers(const JsonMembers&) = delete;
-  JsonMembers& operator=(const JsonMembers&) = delete;
-  ~JsonMembers() { out_ += '}'; }
-  std::string& Member(std::string_view name) {
-    if (out_.back() != '{') out_ += ", ";
-    AppendJsonString(out_, name);
-    return out_ += ": ";
-  }
-  void Text(std::string_view name, std::string_view value) {
-    AppendJsonString(Member(name), value);
-  }
-  template <class Number>
-  void Value(std::string_view name, Number value) {
-    Member(name) += StrCat(value);
-  }
-
- private:
-  std::string& out_;
-};
 
 inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::string& indent,
                         std::string& text) {
@@ -71,53 +47,37 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
     }
   }
 }
-inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::string& out) {
-  out += '[';
+inline void WriteNodes(const std::vector<Explanation::Node>& nodes, JsonWriter& json) {
+  json.BeginArray();
   for (const Explanation::Node& node : nodes) {
-    if (&node != nodes.data()) out += ",\n";
-    JsonMembers object(out);
-    object.Text("name", node.name);
-    object.Text("text", node.text);
+    if (&node != nodes.data()) json.NewLine();
+    json.BeginObject().Member("name", node.name).Member("text", node.text);
     if (node.is_converter()) {
-      object.Text("from", node.from);
-      object.Text("to", node.to);
-      object.Value("bytes", node.bytes);
-      object.Value("ns", node.ns);
+      json.Member("from", node.from).Member("to", node.to);
+      json.Member("bytes", node.bytes).Member("ns", node.ns).EndObject();
       continue;
     }
-    object.Member("parts") += '[';
-    for (const std::string& part : node.parts) {
-      if (&part != node.parts.data()) out += ", ";
-      AppendJsonString(out, part);
-    }
-    out += ']';
-    object.Value("chosen", node.chosen);
-    object.Value("runner_up", node.runner_up);
-    object.Member("candidates") += '[';
+    json.Member("parts", node.parts).Member("chosen", node.chosen);
+    json.Member("runner_up", node.runner_up).Key("candidates").BeginArray();
     for (const Explanation::Candidate& one : node.candidates) {
-      if (&one != node.candidates.data()) out += ", ";
-      JsonMembers candidate(out);
-      candidate.Text("backend", one.backend);
-      candidate.Text("device", one.device);
-      candidate.Text("place", one.place);
-      candidate.Value("config", one.config);
-      candidate.Text("layouts", one.layouts);
-      candidate.Value("cost_ns", one.cost_ns);
-      candidate.Value("conversion_ns", one.conversion_ns);
-      candidate.Text("why_not", one.why_not);
+      json.BeginObject().Member("backend", one.backend).Member("device", one.device);
+      json.Member("place", one.place).Member("config", one.config);
+      json.Member("layouts", one.layouts).Member("cost_ns", one.cost_ns);
+      json.Member("conversion_ns", one.conversion_ns).Member("why_not", one.why_not).EndObject();
     }
-    out += ']';
-    if (node.bodies.empty()) continue;
-    object.Member("bodies") += '[';
-    for (const Explanation::Body& body : node.bodies) {
-      if (&body != node.bodies.data()) out += ", ";
-      JsonMembers inner(out);
-      inner.Text("name", body.name);
-      AppendNodesJson(body.nodes, inner.Member("nodes"));
+    json.EndArray();
+    if (!node.bodies.empty()) {
+      json.Key("bodies").BeginArray();
+      for (const Explanation::Body& body : node.bodies) {
+        json.BeginObject().Member("name", body.name).Key("nodes");
+        WriteNodes(body.nodes, json);
+        json.EndObject();
+      }
+      json.EndArray();
     }
-    out += ']';
+    json.EndObject();
   }
-  out += ']';
+  json.EndArray();
 }
 
 }  // namespace detail
@@ -139,16 +99,14 @@ OPKIT_INLINE std::string ToString(const Explanation& explanation) {
 
 OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   std::string out;
-  {
-    detail::JsonMembers all(out);
-    detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
-    all.Value("converters", explanation.converters);
-    all.Value("converted_bytes", explanation.converted_bytes);
-    all.Value("copies", explanation.copies);
-    all.Value("copied_bytes", explanation.copied_bytes);
-    all.Value("converted_constants", explanation.converted_constants);
-    all.Value("recomputed_nodes", explanation.recomputed_nodes);
-  }
+  detail::JsonWriter json(out);
+  json.BeginObject().Key("nodes");
+  detail::WriteNodes(explanation.nodes, json);
+  json.Member("converters", explanation.converters);
+  json.Member("converted_bytes", explanation.converted_bytes);
+  json.Member("copies", explanation.copies).Member("copied_bytes", explanation.copied_bytes);
+  json.Member("converted_constants", explanation.converted_constants);
+  json.Member("recomputed_nodes", explanation.recomputed_nodes).EndObject();
   return out;
 }
 

@@ -4,26 +4,14 @@
 
 #include <algorithm>
 
+#include "opkit/base/json/json_writer.hpp"
 #include "opkit/graph/partition/report.hpp"
-#include "opkit/profile/json_text.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline std::string CountText(size_t count, const char* one) {
   return StrCat(count, " ", one, count == 1 ? "" : "s");
-}
-template <class T, class F>
-void AppendJsonList(std::string& out, const std::vector<T>& items, F&& append) {
-  out += '[';
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) out += ", ";
-    append(items[i]);
-  }
-  out += ']';
-}
-inline void AppendJsonStrings(std::string& out, const std::vector<std::string>& items) {
-  AppendJsonList(out, items, [&](const std::string& item) { AppendJsonString(out, item); });
 }
 
 }  // namespace detail
@@ -73,53 +61,31 @@ OPKIT_INLINE std::string PartitionReport::ToText() const {
 }
 
 OPKIT_INLINE std::string PartitionReport::ToJson() const {
-  using detail::AppendJsonString;
-  std::string out =
-      StrCat("{\"taken\": ", num_taken(), ", \"of\": ", nodes.size(), ",\n \"subgraphs\": ");
-  detail::AppendJsonList(out, subgraphs, [&](const Subgraph& subgraph) {
-    const auto text = [&](const char* name, const std::string& value) {
-      out += StrCat("\"", name, "\": ");
-      AppendJsonString(out, value);
-      out += ", ";
-    };
-    const auto number = [&](const char* name, uint64_t value) {
-      out += StrCat("\"", name, "\": ", value, ", ");
-    };
-    out += "\n  {";
-    text("partitioner", subgraph.partitioner);
-    text("op", subgraph.op);
-    text("name", subgraph.name);
-    out += StrCat("\"kind\": ", subgraph.kind, ", \"nodes\": ", subgraph.nodes, ", \"inputs\": ");
-    detail::AppendJsonStrings(out, subgraph.inputs);
-    out += ", \"outputs\": ";
-    detail::AppendJsonStrings(out, subgraph.outputs);
-    out += ", ";
-    number("input_bytes", subgraph.input_bytes);
-    number("output_bytes", subgraph.output_bytes);
-    number("open_values", static_cast<uint64_t>(subgraph.open_values));
-    number("flops", subgraph.flops);
-    number("unknown_costs", static_cast<uint64_t>(subgraph.unknown_costs));
-    out += StrCat("\"flat_ns\": ", subgraph.flat_ns, ", \"own_ns\": ", subgraph.own_ns,
-                  ", \"rejected\": ");
-    AppendJsonString(out, subgraph.rejected);
-    out += '}';
-  });
-  out += ",\n \"nodes\": ";
-  int index = 0;
-  detail::AppendJsonList(out, nodes, [&](const Node& node) {
-    const OperatorDef& def = graph.node(index);
-    out += StrCat("\n  {\"node\": ", index++, ", \"op\": ");
-    AppendJsonString(out, def.type());
-    out += ", \"name\": ";
-    AppendJsonString(out, def.name());
-    if (node.subgraph >= 0) {
-      const Subgraph& subgraph = subgraphs[detail::Index(node.subgraph)];
-      out += StrCat(", \"subgraph\": ", node.subgraph, ", \"taken_by\": ");
-      AppendJsonString(out, subgraph.partitioner);
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Member("taken", num_taken()).Member("of", nodes.size());
+  json.NewLine(" ").Key("subgraphs").BeginArray();
+  for (const Subgraph& subgraph : subgraphs) {
+    json.NewLine("  ").BeginObject().Member("partitioner", subgraph.partitioner);
+    json.Member("op", subgraph.op).Member("name", subgraph.name).Member("kind", subgraph.kind);
+    json.Member("nodes", subgraph.nodes).Member("inputs", subgraph.inputs);
+    json.Member("outputs", subgraph.outputs).Member("input_bytes", subgraph.input_bytes);
+    json.Member("output_bytes", subgraph.output_bytes);
+    json.Member("open_values", subgraph.open_values).Member("flops", subgraph.flops);
+    json.Member("unknown_costs", subgraph.unknown_costs).Member("flat_ns", subgraph.flat_ns);
+    json.Member("own_ns", subgraph.own_ns).Member("rejected", subgraph.rejected).EndObject();
+  }
+  json.EndArray().NewLine(" ").Key("nodes").BeginArray();
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    const OperatorDef& def = graph.node(static_cast<int>(n));
+    json.NewLine("  ").BeginObject().Member("node", n);
+    json.Member("op", def.type()).Member("name", def.name());
+    if (const int s = nodes[n].subgraph; s >= 0) {
+      json.Member("subgraph", s).Member("taken_by", subgraphs[detail::Index(s)].partitioner);
     } else {
       // One entry for each partitioner, with all its reasons.
       std::vector<std::pair<std::string, std::string>> refused;
-      for (const auto& [partitioner, why] : node.refused) {
+      for (const auto& [partitioner, why] : nodes[n].refused) {
         const auto known =
             std::ranges::find(refused, partitioner, [](auto& one) { return one.first; });
         if (known == refused.end())
@@ -127,19 +93,14 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
         else if (known->second != why)
           known->second += "; " + why;
       }
-      out += ", \"refused\": {";
-      bool first = true;
-      for (const auto& [partitioner, why] : refused) {
-        if (!std::exchange(first, false)) out += ", ";
-        AppendJsonString(out, partitioner);
-        out += ": ";
-        AppendJsonString(out, why);
-      }
-      out += '}';
+      json.Key("refused").BeginObject();
+      for (const auto& [partitioner, why] : refused) json.Member(partitioner, why);
+      json.EndObject();
     }
-    out += '}';
-  });
-  return out + "}\n";
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+  return out + "\n";
 }
 
 OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const {
