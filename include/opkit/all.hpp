@@ -12,7 +12,6 @@
 #include "opkit/plugin.hpp"
 #include "opkit/profile.hpp"
 
-#include "opkit/base/registry.hpp"
 #include "opkit/core/channels_last.hpp"
 #include "opkit/core/layout_registry.hpp"
 

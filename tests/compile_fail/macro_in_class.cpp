@@ -11,8 +11,6 @@
 // expect: GRADIENT_NOT_IMPLEMENTED_YET_goes_at_namespace_scope_not_in_a_class
 // expect: OPKIT_REGISTRATIONS_goes_at_namespace_scope_not_in_a_class
 // expect: OPKIT_USE_REGISTRATIONS_goes_at_namespace_scope_not_in_a_class
-// expect: OPKIT_DEFINE_REGISTRY_goes_at_namespace_scope_not_in_a_class
-// expect: OPKIT_REGISTER_CREATOR_goes_at_namespace_scope_not_in_a_class
 #include "macros.hpp"
 
 struct Place0 {
@@ -53,10 +51,4 @@ struct Place11 {
 };
 struct Place12 {
   OPKIT_USE_REGISTRATIONS(mine);
-};
-struct Place13 {
-  OPKIT_DEFINE_REGISTRY(Readers, int)
-};
-struct Place14 {
-  OPKIT_REGISTER_CREATOR(Things, "int", &NewInt);
 };

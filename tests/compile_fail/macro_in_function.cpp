@@ -11,8 +11,6 @@
 // expect: GRADIENT_NOT_IMPLEMENTED_YET goes at namespace scope, outside of functions and classes
 // expect: OPKIT_REGISTRATIONS goes at namespace scope, outside of functions and classes
 // expect: OPKIT_USE_REGISTRATIONS goes at namespace scope, outside of functions and classes
-// expect: OPKIT_DEFINE_REGISTRY goes at namespace scope, outside of functions and classes
-// expect: OPKIT_REGISTER_CREATOR goes at namespace scope, outside of functions and classes
 #include "macros.hpp"
 
 void Place0() { OPERATOR_SCHEMA(Made).NumInputs(1); }
@@ -28,5 +26,3 @@ void Place9() { SHOULD_NOT_DO_GRADIENT(Good); }
 void Place10() { GRADIENT_NOT_IMPLEMENTED_YET(Good); }
 void Place11() { OPKIT_REGISTRATIONS(mine) }
 void Place12() { OPKIT_USE_REGISTRATIONS(mine); }
-void Place13() { OPKIT_DEFINE_REGISTRY(Readers, int) }
-void Place14() { OPKIT_REGISTER_CREATOR(Things, "int", &NewInt); }

@@ -2,7 +2,6 @@
 #ifndef OPKIT_TESTS_COMPILE_FAIL_MACROS_HPP_
 #define OPKIT_TESTS_COMPILE_FAIL_MACROS_HPP_
 
-#include "opkit/base/registry.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/registration.hpp"
@@ -30,7 +29,5 @@ template <class Context, class T>
 void Twice(Context&, In<"x", T> x, Out<"y", T> y) {
   for (int64_t i = 0; i < x.size(); ++i) y[i] = 2 * x[i];
 }
-OPKIT_DEFINE_REGISTRY(Things, int)
-inline std::unique_ptr<int> NewInt() { return std::make_unique<int>(); }
 
 #endif  // OPKIT_TESTS_COMPILE_FAIL_MACROS_HPP_
