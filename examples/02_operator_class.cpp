@@ -29,11 +29,11 @@ class ScaleOp final : public Operator<Context> {
 OPERATOR_SCHEMA(Scale)
     .NumInputs(1)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .IdenticalTypeAndShape()
     .Arg<float>("scale", "what every element is multiplied by", 1.f)
     .PointwiseCost(1)
-    .SetDoc("Multiplies a tensor by a number.");
+    .Doc("Multiplies a tensor by a number.");
 REGISTER_CPU_OPERATOR(Scale, ScaleOp<CPUContext>);
 REGISTER_CPU_STREAM_OPERATOR(Scale, ScaleOp<CPUStreamContext>);
 
@@ -52,7 +52,7 @@ int main() {
   async->event().Finish();
 
   const Tensor& z = *ws.GetTensor("Z");
-  std::printf("%s: %g %g %g %g\n", z.Describe().c_str(), z.data<float>()[0], z.data<float>()[1],
+  std::printf("%s: %g %g %g %g\n", ToString(z).c_str(), z.data<float>()[0], z.data<float>()[1],
               z.data<float>()[2], z.data<float>()[3]);
   return z.ToVector<float>() == std::vector<float>{20, 40, 60, 80} ? 0 : 1;
 }

@@ -62,7 +62,7 @@ REGISTER_OP(my_gemm)
     .setBackward(Backward, "cpu")
     .setParseAttrs(ParseAttrs)
     .setInferShape(InferShape)
-    .setDoc("alpha * A * B");
+    .doc("alpha * A * B");
 
 int main() {
   const Tensor a = Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6});

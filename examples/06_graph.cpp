@@ -46,9 +46,9 @@ int main() {
   const std::vector<float> y = out.at("Y").ToVector<float>();
   std::printf("Y = %g %g\n\n", y[0], y[1]);
 
-  std::printf("%s\n", plan.Describe().c_str());    // kernels, schedule, memory
+  std::printf("%s\n", ToString(plan).c_str());     // kernels, schedule, memory
   std::printf("%s", ToDot(plan.graph()).c_str());  // for Graphviz
-  const std::string picture = DrawMemory(plan);    // an SVG: time across, addresses up
+  const std::string picture = ToSvg(plan);         // an SVG: time across, addresses up
   if (std::FILE* file = std::fopen("memory.svg", "w")) {
     std::fwrite(picture.data(), 1, picture.size(), file);
     std::fclose(file);

@@ -7,11 +7,10 @@
 using namespace opkit;
 
 // Y[n] is the sum of row n of X.
-OPERATOR_SCHEMA(RowSums).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext& c) {
-      OPKIT_ENFORCE(c.input_shape(0).rank() == 2, "RowSums needs [rows, columns]");
-      c.SetOutput(0, c.input_dtype(0), SymbolicShape{c.input_shape(0)[0]});
-    });
+OPERATOR_SCHEMA(RowSums).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  OPKIT_ENFORCE(c.input_shape(0).rank() == 2, "RowSums needs [rows, columns]");
+  c.SetOutput(0, c.input_dtype(0), SymbolicShape{c.input_shape(0)[0]});
+});
 
 class RowSumsOp : public Operator<CPUContext> {
  public:
@@ -69,7 +68,7 @@ REGISTER_CPU_OPERATOR_WITH_ENGINE(RowSums, by_four, RowSumsByFour);
 int main() {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {2, Sym("columns")});
-  graph.AddNode(OperatorDef("RowSums", {"X"}, {"Y"}).Engine("by_four"));
+  graph.AddNode(OperatorDef("RowSums", {"X"}, {"Y"}).Backends("by_four"));
   graph.AddOutput("Y");
   const Plan plan = Compile(graph);
   Executor exec(plan);

@@ -20,7 +20,7 @@ OPERATOR_SCHEMA(Means)
     .NumOutputs(1)
     .Input(0, "X", "float32[N, C, …]", {DType::kFloat32})
     .Arg<bool>("keep", "whether the axes that are averaged over stay, as 1", false)
-    .TensorInferenceFunction(InferMeans);
+    .Infer(InferMeans);
 
 class MeansOp final : public Operator<CPUContext> {
  public:

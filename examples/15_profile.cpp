@@ -24,8 +24,8 @@ REGISTER_OP(center)
       res.invoke("Abs", {centered}, {size});
       res.invoke("Div", {centered, size}, {out[0]});
     })
-    .setInput("x")
-    .setOutput("y")
+    .input("x")
+    .output("y")
     .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; });
 
 Tensor Ramp(const Shape& shape) {
@@ -48,9 +48,9 @@ int main(int argc, char** argv) {
   Profiler::Stop();
   if (library.is_loaded()) library.Unload();  // what was recorded keeps its names
 
-  const ProfileTable table = Profiler::Table();
+  const ProfileTable table = MakeProfileTable(Profiler::Read());
   std::printf("%s", ToString(table).c_str());
-  Profiler::WriteChromeTrace("profile.json");  // for https://ui.perfetto.dev
+  SaveChromeTrace(Profiler::Read(), "profile.json");  // for https://ui.perfetto.dev
 
   const auto ran = [&](const char* name) {
     for (const ProfileTableRow& row : table.rows)

@@ -318,7 +318,7 @@ void RegisterBuild(const std::string& shape_name, int nodes) {
   benchmark::RegisterBenchmark(("BuildOurs" + tail).c_str(),
                                [=](benchmark::State& state) {
                                  const Shape& shape = ShapeOf(shape_name, nodes);
-                                 opkit::ThreadPool& pool = opkit::ThreadPool::Default();
+                                 opkit::ThreadPool& pool = opkit::ThreadPool::Global();
                                  double bytes = 0;
                                  for (auto _ : state) {
                                    const double before = allocated();

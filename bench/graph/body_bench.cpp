@@ -26,7 +26,7 @@ class AddOneOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(AddOne).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(AddOne).NumInputs(1).NumOutputs(1).Inplace({{0, 0}}).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(AddOne, AddOneOp);
 
 const PassList kNoPasses;

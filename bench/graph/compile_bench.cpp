@@ -45,11 +45,7 @@ class PassOnOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(PassOn)
-    .NumInputs(1, 2)
-    .NumOutputs(1)
-    .AllowInplace({{0, 0}})
-    .IdenticalTypeAndShape();
+OPERATOR_SCHEMA(PassOn).NumInputs(1, 2).NumOutputs(1).Inplace({{0, 0}}).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(PassOn, PassOnOp);
 
 Graph Build(const std::string& shape, int nodes) {

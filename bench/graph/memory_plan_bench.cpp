@@ -51,7 +51,7 @@ std::vector<MemoryInterval> ReadInstance(const std::string& name) {
   std::stringstream text;
   text << file.rdbuf();
   return text.str().empty() ? std::vector<MemoryInterval>()
-                            : opkit::ReadMemoryCsv(text.str()).buffers;
+                            : opkit::ParseMemoryCsv(text.str()).buffers;
 }
 
 MemoryPlan Plan(benchmark::State& state, const std::vector<MemoryInterval>& buffers,
@@ -126,7 +126,7 @@ void DrawOne() {
   }
   MemoryPlanOptions options;
   options.time_budget = std::chrono::duration<double>(kSeconds);
-  std::ofstream(path) << opkit::DrawMemoryPlan(buffers, opkit::PlanMemory(buffers, options), svg);
+  std::ofstream(path) << opkit::ToSvg(buffers, opkit::PlanMemory(buffers, options), svg);
 }
 
 const bool kRegistered = [] {

@@ -44,7 +44,7 @@ class FastOp final : public PlainOp {
 OPERATOR_SCHEMA(Selected)
     .NumInputs(1)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .IdenticalTypeAndShape()
     .Arg<bool>("other", "runs in the other layout", false);
 REGISTER_CPU_OPERATOR(Selected, PlainOp);

@@ -55,7 +55,7 @@ struct Node {
   Node(OperatorDef def, const std::string& backend, std::vector<Tensor> given,
        std::vector<Layout> layouts = {})
       : inputs(std::move(given)) {
-    def.Engine(backend, kRequired);
+    def.Backends(backend, kRequired);
     std::vector<TensorInfo> infos;
     for (size_t i = 0; i < inputs.size(); ++i) {
       def.Input("i" + std::to_string(i));
@@ -223,7 +223,7 @@ struct Direct {
     arguments.push_back({kind, memories.back().get()});
   }
   void Run() const {
-    if (const auto& openmp = detail::OpenMp::Get(); openmp.set_num_threads)
+    if (const auto& openmp = detail::OpenMp::Global(); openmp.set_num_threads)
       openmp.set_num_threads(threads);
     dnnl_primitive_execute(primitive.get(), detail::OnednnStream().get(),
                            static_cast<int>(arguments.size()), arguments.data());
@@ -231,7 +231,7 @@ struct Direct {
 };
 // Primitives are made for the threads that they will have.
 void SetOpenMpThreads(int threads) {
-  if (const auto& openmp = detail::OpenMp::Get(); openmp.set_num_threads)
+  if (const auto& openmp = detail::OpenMp::Global(); openmp.set_num_threads)
     openmp.set_num_threads(threads);
 }
 

@@ -17,6 +17,6 @@ static const bool kRegistered = [] {
         .setForward(Forward)
         .setParseAttrs(AnyNumber)
         .setInferShape(LikeInput0)
-        .setDoc("One of a thousand.");
+        .doc("One of a thousand.");
   return true;
 }();

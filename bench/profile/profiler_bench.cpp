@@ -143,7 +143,7 @@ void WriteChromeTraceOfTenMillion(benchmark::State& state) {
   const opkit::Profile profile = Profiler::Read();
   const char* path = "/dev/shm/opkit_profiler_bench.json";
   int64_t bytes = 0;
-  for (auto _ : state) opkit::WriteChromeTrace(profile, path);
+  for (auto _ : state) opkit::SaveChromeTrace(profile, path);
   if (FILE* file = std::fopen(path, "r")) {
     std::fseek(file, 0, SEEK_END);
     bytes = std::ftell(file);

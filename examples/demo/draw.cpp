@@ -32,7 +32,7 @@ std::vector<std::string> DrawPlan(const Plan& plan, const std::string& folder,
   const std::string svg = folder + "/" + name + "_graph.svg";
   const std::string command = "dot -Tsvg -o" + Quoted(svg) + " <" + Quoted(dot) + " 2>/dev/null";
   const bool drawn = std::system(command.c_str()) == 0;
-  return {Write(folder + "/" + name + "_memory.svg", DrawMemory(plan)), drawn ? svg : dot};
+  return {Write(folder + "/" + name + "_memory.svg", ToSvg(plan)), drawn ? svg : dot};
 }
 
 }  // namespace demo

@@ -15,7 +15,7 @@ constexpr int kFilesAtOnce = 16;
 
 nlohmann::json ReadJson(const std::string& path) {
   std::ifstream file(path);
-  if (!file) Throw(ErrorCode::kNotFound, "cannot open '", path, "'");
+  if (!file) Throw(ErrorCode::kIo, "cannot open '", path, "'");
   return nlohmann::json::parse(file);
 }
 

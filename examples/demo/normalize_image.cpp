@@ -56,7 +56,7 @@ REGISTER_OP(NormalizeImage)
     .setParseAttrs(ParseAttrs)
     .setInferType(InferType)
     .setInferShape(InferShape)
-    .setDoc(
+    .doc(
         "(x / 255 - mean) / deviation of uint8[N, H, W, 3] pixels, red first, as "
         "float32[N, 3, H, max(W, min_width)] planes, blue first, with zeros on the right. "
         "Attributes: mean and deviation (0.5), min_width (0).");

@@ -84,19 +84,19 @@ Status InferShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
 
 REGISTER_OP(async_sqrt)
     .setForward(Forward)
-    .setAsync()
+    .async()
     .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) { *num_in = *num_out = 1; })
     .setInferType([](const AttrMap&, std::vector<DType>& in, std::vector<DType>& out) {
       in[0] = out[0] = DType::kFloat32;
     })
     .setInferShape(InferShape)
-    .setDoc("The square root of each element, by the library's own thread.");
+    .doc("The square root of each element, by the library's own thread.");
 REGISTER_OP(async_running_sum)
     .setCreateOpState([](const AttrMap&, StatefulOp** state) { *state = new RunningSum; })
-    .setAsync()
-    .setHasEffects()  // equal inputs give other sums
-    .setNoGradient()
-    .setInput("x", "numbers, of one shape in all runs", {DType::kFloat32})
-    .setOutput("sum")
+    .async()
+    .stateful()  // equal inputs give other sums
+    .noGradient()
+    .input("x", "numbers, of one shape in all runs", {DType::kFloat32})
+    .output("sum")
     .setInferShape(InferShape)
-    .setDoc("The sum of the inputs of all runs.");
+    .doc("The sum of the inputs of all runs.");

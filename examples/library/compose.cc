@@ -45,4 +45,4 @@ REGISTER_OP(residual_layer)
     .setParseAttrs(ParseAttrs)
     .setInferType(InferType)
     .setInferShape(InferShape)
-    .setDoc("relu(x * w + b) + x, of operators that the host has.");
+    .doc("relu(x * w + b) + x, of operators that the host has.");

@@ -47,7 +47,7 @@ REGISTER_OP(my_gemm)
     .setParseAttrs(ParseAttrs)
     .setInferType(InferType)
     .setInferShape(InferShape)
-    .setDoc("alpha * A * B. Attribute: alpha (1).");
+    .doc("alpha * A * B. Attribute: alpha (1).");
 
 Status FastForward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource& res) {
@@ -67,4 +67,4 @@ REGISTER_OP(my_fast_gemm)
     .setParseAttrs(ParseAttrs)
     .setInferType(InferType)
     .setInferShape(InferShape)
-    .setDoc("alpha * A * B, without an allocation in a run. Attribute: alpha (1).");
+    .doc("alpha * A * B, without an allocation in a run. Attribute: alpha (1).");

@@ -61,4 +61,4 @@ REGISTER_OP(state_gemm)
     .setParseAttrs(ParseAttrs)
     .setInferType(InferType)
     .setInferShape(InferShape)
-    .setDoc("A * B, with a copy of B that is read in order.");
+    .doc("A * B, with a copy of B that is read in order.");

@@ -18,10 +18,10 @@ Status Forward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpT
 
 REGISTER_OP(HardSigmoid)
     .setForward(Forward)
-    .setInput("x")
-    .setOutput("y")
+    .input("x")
+    .output("y")
     .setInferType([](const AttrMap&, std::vector<DType>& in, std::vector<DType>& out) {
       in[0] = out[0] = DType::kFloat32;
     })
     .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; })
-    .setInplace({{0, 0}});
+    .inplace({{0, 0}});

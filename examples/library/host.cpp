@@ -41,7 +41,7 @@ Graph Network(bool libraries) {
   add("Mul", {"T", "T"}, "Q");
   add(libraries ? "async_sqrt" : "Sqrt", {"Q"}, "Z");
   // A second kernel of an operator that exists is asked for by its library's name.
-  g.AddNode(OperatorDef("HardSigmoid", {"Q"}, {"G"}).Engine(libraries ? "hard_sigmoid" : ""));
+  g.AddNode(OperatorDef("HardSigmoid", {"Q"}, {"G"}).Backends(libraries ? "hard_sigmoid" : ""));
   const char* slope = libraries ? "slope" : "alpha";
   add(libraries ? "my_leaky_relu" : "LeakyRelu", {"P"}, "F", {{slope, 0.3f}});
   add("ReduceMean", {"Q"}, "loss", {{"keepdims", 0}});

@@ -65,5 +65,5 @@ REGISTER_OP(my_relu)
       in[0] = out[0] = DType::kFloat32;
     })
     .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; })
-    .setInplace({{0, 0}})
-    .setDoc("max(x, 0).");
+    .inplace({{0, 0}})
+    .doc("max(x, 0).");

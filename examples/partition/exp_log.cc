@@ -107,12 +107,12 @@ int InferShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
 REGISTER_OP(_custom_subgraph_op)
     .setIsSubgraphOp()
     .setCreateOpState(CreateOpState)
-    .setInput("x")
-    .setOutput("y")
-    .setAttr("steps", "the number of nodes of the chain", "0")
+    .input("x")
+    .output("y")
+    .arg("steps", "the number of nodes of the chain", "0")
     .setInferType(InferType)
     .setInferShape(InferShape)
-    .setNoGradient()
-    .setDoc("Runs a chain of Exp and Log.");
+    .noGradient()
+    .doc("Runs a chain of Exp and Log.");
 
 }  // namespace

@@ -54,7 +54,7 @@ int main(int argc, char** argv) try {
   const Graph graph = Row({"Log", "Exp", "Identity", "Neg", "Abs", "Relu", "Exp"});
   PartitionReport report;
   const Graph parted = Partition(graph, {"myProp", "c_signs"}, &report);
-  std::printf("%s", report.ToText().c_str());
+  std::printf("%s", ToString(report).c_str());
   bool right = Same(graph, parted, 5, "both partitioners");
   right &= Same(graph, RunPass(graph, "c_drop_identities"), 6, "the pass");
   right &= Same(graph, Partition(graph, "myProp", {{"max_steps", "1"}}), 7, "one step at most");

@@ -197,7 +197,7 @@ OPERATOR_SCHEMA(OnnxRuntime)
     .Arg<std::string>("runtime", "the shared object; empty: that of OPKIT_ONNXRUNTIME", "")
     .Arg<std::vector<int64_t>>("input_types", "the types of the inputs, as numbers of ONNX")
     .NeedsSubgraph()
-    .SetDoc("Runs the subgraph `body` in ONNX Runtime.");
+    .Doc("Runs the subgraph `body` in ONNX Runtime.");
 REGISTER_CPU_OPERATOR(OnnxRuntime, OnnxRuntimeOp);
 
 std::string OptionOf(const PartitionArguments& options, const std::string& name) {

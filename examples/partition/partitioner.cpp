@@ -64,7 +64,7 @@ int main() {
 
   PartitionReport report;
   const Plan plan = Compile(graph, {.partitioners = {"chains"}, .partition_report = &report});
-  std::printf("%s", report.ToText().c_str());
+  std::printf("%s", ToString(report).c_str());
   Executor exec(plan);
   const Tensor x = Tensor::From<float>({3}, {1, 2, 3});
   const std::vector<float> y = exec.Run({{"x", x}})["y"].ToVector<float>();  // x squared

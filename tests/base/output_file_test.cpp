@@ -57,7 +57,7 @@ TEST_CASE("a file is there when it is committed, and not before") {
   CHECK(!std::filesystem::exists(path));
   file.Commit();
   CHECK(Contents(path) == "one");
-  WriteFile(path, "2");
+  SaveFile(path, "2");
   CHECK(Contents(path) == "2");
   CHECK(FilesIn(folder.path()) == 1);
 }
@@ -65,12 +65,12 @@ TEST_CASE("a file is there when it is committed, and not before") {
 TEST_CASE("a write that fails, or is given up, leaves the file that was there and no other") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/file";
-  WriteFile(path, "before");
+  SaveFile(path, "before");
   {
     const FileSizeLimit limit(100);
-    const Error error = ErrorOf([&] { WriteFile(path, std::string(100'000, 'x')); });
+    const Error error = ErrorOf([&] { SaveFile(path, std::string(100'000, 'x')); });
     CHECK(error.message() == "cannot write '" + path + "': File too large");
-    CHECK(error.code() == ErrorCode::kFailedPrecondition);
+    CHECK(error.code() == ErrorCode::kIo);
   }
   OutputFile(path).Write("given up");
   CHECK(Contents(path) == "before");
@@ -80,10 +80,10 @@ TEST_CASE("a write that fails, or is given up, leaves the file that was there an
 TEST_CASE("a file keeps its permissions, and a link goes on leading to it") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/file", link = folder.path() + "/link";
-  WriteFile(path, "before");
+  SaveFile(path, "before");
   REQUIRE(chmod(path.c_str(), 0640) == 0);
   REQUIRE(symlink("file", link.c_str()) == 0);
-  WriteFile(link, "after");
+  SaveFile(link, "after");
   CHECK(std::filesystem::is_symlink(link));
   CHECK(Contents(path) == "after");
   struct stat found;
@@ -100,15 +100,15 @@ TEST_CASE("a descriptor is written to from where it stands, though a file is beh
   const std::string name = "/dev/fd/" + std::to_string(descriptor);
   REQUIRE(symlink(name.c_str(), link.c_str()) == 0);
   for (const std::string& path : {name, link, "/proc/self/fd/" + std::to_string(descriptor)})
-    WriteFile(path, "more ");
+    SaveFile(path, "more ");
   REQUIRE(unlink(log.c_str()) == 0);  // the file has no name now
-  WriteFile(name, "last");
+  SaveFile(name, "last");
   char found[64] = {};
   CHECK(pread(descriptor, found, sizeof found - 1, 0) == 23);
   CHECK(std::string(found) == "one more more more last");
   CHECK(FilesIn(folder.path()) == 1);
   close(descriptor);
-  CHECK(Contains(ErrorOf([&] { WriteFile(name, "x"); }).message(), "Bad file descriptor"));
+  CHECK(Contains(ErrorOf([&] { SaveFile(name, "x"); }).message(), "Bad file descriptor"));
 }
 
 TEST_CASE(
@@ -117,19 +117,19 @@ TEST_CASE(
   const TemporaryFolder folder;
   const std::string link = folder.path() + "/link";
   REQUIRE(symlink("made", link.c_str()) == 0);
-  WriteFile(link, "x");
+  SaveFile(link, "x");
   CHECK(std::filesystem::is_symlink(link));
   CHECK(Contents(folder.path() + "/made") == "x");
   const std::string longest = folder.path() + "/" + std::string(255, 'f');
-  WriteFile(longest, "y");
+  SaveFile(longest, "y");
   CHECK(Contents(longest) == "y");
   REQUIRE(symlink("loop", (folder.path() + "/loop").c_str()) == 0);
-  CHECK_THROWS_AS(WriteFile(folder.path() + "/loop", "z"), Error);
+  CHECK_THROWS_AS(SaveFile(folder.path() + "/loop", "z"), Error);
 }
 
 TEST_CASE("a device is written where it is, and what cannot be written is named") {
-  WriteFile("/dev/null", "nothing");
-  CHECK(ErrorOf([] { WriteFile("/dev/full", "x"); }).message() ==
+  SaveFile("/dev/null", "nothing");
+  CHECK(ErrorOf([] { SaveFile("/dev/full", "x"); }).message() ==
         "cannot write '/dev/full': No space left on device");
   CHECK(ErrorOf([] { OutputFile("/nowhere/file"); }).message() ==
         "cannot write '/nowhere/file': No such file or directory");

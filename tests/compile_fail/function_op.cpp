@@ -25,5 +25,5 @@ REGISTER_OP(Good)
     .setInferShape(InferShape)
     .setMutateInputs(MutateInputs)
     .setCreateOpState(CreateState, "gpu")
-    .setScratch(10)
-    .setInplace({{0, 0}});
+    .scratch(10)
+    .inplace({{0, 0}});

@@ -1,5 +1,5 @@
-// expect: setScratch(f): write int64_t f(const AttrMap& attrs, const
-// std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)
+// expect: scratch(f): write int64_t f(const AttrMap& attrs, const
+// std::vector<std::vector<int64_t>>& inshapes), or scratch(bytes)
 #include "opkit/op/function/function_operator.hpp"
 
-REGISTER_OP(Broken).setScratch([] { return 10; });
+REGISTER_OP(Broken).scratch([] { return 10; });

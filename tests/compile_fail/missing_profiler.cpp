@@ -3,4 +3,4 @@
 
 using namespace opkit;
 
-void Print() { ProfileTable table = Profiler::Table(); }
+void Print() { ProfileTable table = MakeProfileTable(Profiler::Read()); }

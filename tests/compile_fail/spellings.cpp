@@ -30,6 +30,5 @@ inline int64_t Elements(const Tensor& a, OpTensor b, In<"x", float> c, const Sha
 
 inline std::string Text(const Tensor& a, const Shape& b, const SymbolicShape& c,
                         const OperatorDef& d, const TensorInfo& e) {
-  return a.ToString() + b.ToString() + c.ToString() + d.ToString() + e.ToString() + ToString(a) +
-         ToString(b) + ToString(c) + ToString(d) + ToString(e);
+  return ToString(a) + ToString(b) + ToString(c) + ToString(d) + ToString(e);
 }

@@ -190,9 +190,9 @@ TEST_CASE("tensors go to the device and back, and between devices") {
   const Tensor x = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
   Tensor on_first(kCuda0), on_second(kCuda1), pinned({DeviceType::kCUDAHost, 0}), back;
   Copy(x, &on_first);
-  CHECK(on_first.Describe() == "float32[2, 2] on cuda");
+  CHECK(ToString(on_first) == "float32[2, 2] on cuda");
   Copy(on_first, &on_second);
-  CHECK(on_second.Describe() == "float32[2, 2] on cuda:1");
+  CHECK(ToString(on_second) == "float32[2, 2] on cuda:1");
   Copy(on_second, &pinned);
   CHECK(pinned.ToVector<float>() == std::vector<float>{1, 2, 3, 4});
   Copy(pinned.Slice(0, 1, 2), &on_first);

@@ -73,12 +73,12 @@ int MakeCounter(const AttrMap&, OpContext context, StatefulOp** state) {
 }
 
 REGISTER_OP(FakeFnBody).setForward(CallBody, "gpu").setInferShape(SameShape);
-REGISTER_OP(FakeFnAsync).setForward(CallBody, "gpu").setInferShape(SameShape).setAsync();
-REGISTER_OP(FakeFnAdding).setForward(CallBody, "gpu").setInferShape(SameShape).setAcceptAdd();
+REGISTER_OP(FakeFnAsync).setForward(CallBody, "gpu").setInferShape(SameShape).async();
+REGISTER_OP(FakeFnAdding).setForward(CallBody, "gpu").setInferShape(SameShape).acceptsAdd();
 REGISTER_OP(FakeFnScratch)
     .setForward(CallBody, "gpu")
     .setInferShape(SameShape)
-    .setScratch([](const AttrMap&, const ShapeVectors& in) { return 4 * in[0][0]; });
+    .scratch([](const AttrMap&, const ShapeVectors& in) { return 4 * in[0][0]; });
 REGISTER_OP(FakeFnSquare)
     .setForward(Square, "cpu")
     .setForward(SquareOnStream, "gpu")
@@ -346,7 +346,7 @@ TEST_CASE("strided inputs and results to be added up are the functions' own affa
   CHECK(error.code() == ErrorCode::kUnsupported);
   CHECK(error.message() ==
         "results cannot be added up on cuda; write functions that respect OpReq::kAdd and say "
-        ".setAcceptAdd()");
+        ".acceptsAdd()");
   CHECK(bench.Values("y") == Floats{11, 22});
 
   *bench.ws.GetTensor("x") =
@@ -355,7 +355,7 @@ TEST_CASE("strided inputs and results to be added up are the functions' own affa
                  "input 0 of operator FakeFnBody has strides and cannot be copied"));
 }
 
-TEST_CASE("setScratch's memory is the device's, kept from run to run and while work may use it") {
+TEST_CASE("scratch's memory is the device's, kept from run to run and while work may use it") {
   Bench bench(kCuda0);
   bench.Add("x", {1, 2, 3});
   void* scratch = nullptr;

@@ -110,7 +110,7 @@ TEST_CASE("an empty graph runs") {
       CHECK_NOTHROW(frozen.Run());
       opkit::Latch over(1);
       frozen.RunAsync([&](std::exception_ptr) { over.CountDown(); });
-      ThreadPool::Default().Wait(over);
+      ThreadPool::Global().Wait(over);
     }
   }
 }
@@ -210,17 +210,17 @@ TEST_CASE("Describe says what was frozen, the mode and why") {
   graph.Precede(a, b);
   graph.Precede(b, c);
   graph.Precede(a, c);
-  CHECK(graph.Freeze({.threads = 2}).Describe() ==
+  CHECK(ToString(graph.Freeze({.threads = 2})) ==
         "3 tasks, 2 edges (1 more implied by these), 3 levels of at most 1 tasks\n"
         "on 2 threads by walk: the graph is a chain");
   TaskGraph wide;
   for (int i = 0; i < 1000; ++i) wide.Add([] {});
-  CHECK(Contains(wide.Freeze({.threads = 2, .ns_per_task = 1000}).Describe(),
+  CHECK(Contains(ToString(wide.Freeze({.threads = 2, .ns_per_task = 1000})),
                  "by levels: with 1000 ns a node, 2 threads and levels 1000 wide at most"));
-  CHECK(Contains(wide.Freeze({.threads = 2, .mode = ReplayMode::kCounters}).Describe(),
+  CHECK(Contains(ToString(wide.Freeze({.threads = 2, .mode = ReplayMode::kCounters})),
                  "by counters: asked for"));
   FrozenTaskGraph measured = wide.Freeze({.threads = 2});
-  CHECK(Contains(measured.Describe(), "walk: the first runs measure"));
+  CHECK(Contains(ToString(measured), "walk: the first runs measure"));
 }
 
 TEST_CASE("a million runs leave memory as it was") {

@@ -289,7 +289,7 @@ TEST_CASE("RunOneTask runs one task, here") {
   CHECK(pool.RunOneTask());
   CHECK(order == std::vector<int>{0});
   CHECK(current == &pool);
-  CHECK(&ThreadPool::Current() == &ThreadPool::Default());
+  CHECK(&ThreadPool::Current() == &ThreadPool::Global());
   CHECK(pool.RunOneTask());
   CHECK(pool.RunOneTask());
   CHECK_FALSE(pool.RunOneTask());
@@ -486,8 +486,8 @@ TEST_CASE("where no thread can be started, Submit says so; loops run on the call
 
 TEST_CASE("the process has one default pool and one setting of its size, before and after use") {
   Watchdog watchdog;
-  CHECK(&ThreadPool::Default() == &ThreadPool::Default());
-  CHECK(&ThreadPool::Current() == &ThreadPool::Default());
+  CHECK(&ThreadPool::Global() == &ThreadPool::Global());
+  CHECK(&ThreadPool::Current() == &ThreadPool::Global());
   const int before = opkit::NumThreads();
   opkit::SetNumThreads(3);
   CHECK(opkit::NumThreads() == 3);

@@ -98,7 +98,7 @@ void CheckElements(const Fields& fields, const Tensor& tensor) {
 void CheckTensor(const Fields& fields, const Tensor& tensor) {
   const dlpack::DLTensor& in = fields.tensor;
   Require(tensor.rank() == in.ndim && tensor.numel() >= 0);
-  Require(!tensor.Describe().empty());
+  Require(!ToString(tensor).empty());
   for (int i = 0; i < in.ndim; ++i) Require(tensor.dim(i) == in.shape[i]);
   Require(static_cast<int32_t>(tensor.device().type) == in.device.device_type);
   if (tensor.device() != Device{}) return;

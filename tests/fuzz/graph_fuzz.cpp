@@ -36,7 +36,7 @@ void Require(bool condition, const std::string& what) {
     std::fprintf(stderr, "input %s %s\n", input.name.c_str(), ToString(input.info).c_str());
   for (const GraphConstant& constant : g_graph->constants())
     std::fprintf(stderr, "constant %s %s\n", constant.name.c_str(),
-                 constant.value.Describe().c_str());
+                 ToString(constant.value).c_str());
   for (const OperatorDef& node : g_graph->nodes())
     std::fprintf(stderr, "%s\n", ToString(node).c_str());
   std::fprintf(stderr, "%s\n", what.c_str());

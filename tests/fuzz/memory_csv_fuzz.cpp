@@ -7,14 +7,14 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   opkit::MemoryTable table;
   try {
-    table = opkit::ReadMemoryCsv({reinterpret_cast<const char*>(data), size});
+    table = opkit::ParseMemoryCsv({reinterpret_cast<const char*>(data), size});
   } catch (const opkit::Error&) {
     return 0;
   }
-  const std::string text = opkit::WriteMemoryCsv(table.buffers, table.offsets, table.ids);
-  const opkit::MemoryTable again = opkit::ReadMemoryCsv(text);
+  const std::string text = opkit::ToCsv(table.buffers, table.offsets, table.ids);
+  const opkit::MemoryTable again = opkit::ParseMemoryCsv(text);
   if (again.ids != table.ids || again.offsets != table.offsets ||
-      opkit::WriteMemoryCsv(again.buffers, again.offsets, again.ids) != text)
+      opkit::ToCsv(again.buffers, again.offsets, again.ids) != text)
     std::abort();
   return 0;
 }

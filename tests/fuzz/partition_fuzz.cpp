@@ -115,7 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(SameGraph(graph, copy), "the graph that was given has changed");
     const GraphView view(after);  // throws for a cycle
     Require(after.outputs() == graph.outputs(), "the outputs differ");
-    static_cast<void>(report.ToText().size() + report.ToJson().size() + report.ToDot().size());
+    static_cast<void>(ToString(report).size() + ToJson(report).size() + ToDot(report).size());
     if (report.num_taken() == 0)
       Require(SameGraph(after, graph), "nothing is taken, and it differs");
   } catch (const Error& error) {

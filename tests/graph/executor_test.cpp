@@ -51,7 +51,7 @@ class ReplaceOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(Replace).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(Replace).NumInputs(1).NumOutputs(1).Inplace({{0, 0}}).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(Replace, ReplaceOp);
 
 // The first input where the second is 1, else its negation. No inference, so that no plan has
@@ -134,19 +134,19 @@ TEST_CASE("what a run returns is found by name and by position, and taken apart 
 
 TEST_CASE("a plan tells each node's kernel and each value's type") {
   const Plan plan = Compile(Diamond({3}), {.threads = 2});
-  CHECK(Contains(plan.Describe(), "plan of 4 nodes on 2 threads"));
-  CHECK(Contains(plan.Describe(), "0 Scale (X) -> (S): reference, "));
+  CHECK(Contains(ToString(plan), "plan of 4 nodes on 2 threads"));
+  CHECK(Contains(ToString(plan), "0 Scale (X) -> (S): reference, "));
   CHECK(plan.type("B").shape == SymbolicShape{3});
   CHECK(plan.choice(0).kernel->op == "Scale");
 }
 
 TEST_CASE("an executor explains its mode, and the plan has that explanation from then on") {
   const Plan plan = Compile(Diamond({3}), {.threads = 2});
-  CHECK(Contains(plan.Describe(), "mode: no executor has been made yet"));
+  CHECK(Contains(ToString(plan), "mode: no executor has been made yet"));
   Executor exec(plan);
   exec.Run({{"X", Vector({1, -2, 3})}});
   CHECK(Contains(exec.ExplainMode(), "walk: the graph is a chain"));
-  CHECK(Contains(plan.Describe(), "mode: walk: the graph is a chain"));
+  CHECK(Contains(ToString(plan), "mode: walk: the graph is a chain"));
 }
 
 TEST_CASE("random graphs give what running node after node gives, to the bit") {
@@ -609,7 +609,7 @@ TEST_CASE("an input that is read twice is not overwritten where only one reading
 }
 
 TEST_CASE("a plan for one thread is walked, though the pool has more by then") {
-  const int before = ThreadPool::Default().threads();
+  const int before = ThreadPool::Global().threads();
   SetNumThreads(1);
   Graph g;
   g.AddInput("X", kFloat, {2});
@@ -770,7 +770,7 @@ class TurnOp final : public Operator<CPUContext> {
   using Operator<CPUContext>::Operator;
   bool RunOnDevice() override { return SetOutputTensor(0, Input(0).Permute({1, 0})), true; }
 };
-OPERATOR_SCHEMA(Turn).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](InferenceContext& c) {
+OPERATOR_SCHEMA(Turn).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
 });
 REGISTER_CPU_OPERATOR(Turn, TurnOp);

@@ -19,7 +19,7 @@ SymbolicShape ShapeOf(const Graph& g, const char* value,
   return InferGraph(view, known).at(value).shape;
 }
 
-OPERATOR_SCHEMA(UpTo).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](InferenceContext& c) {
+OPERATOR_SCHEMA(UpTo).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), {Dim::AtMost(c.input_shape(0).Elements())});
 });
 
@@ -156,7 +156,7 @@ class ExtentsOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPKIT_OPERATOR_SCHEMA(Extents).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](auto& c) {
+OPKIT_OPERATOR_SCHEMA(Extents).NumInputs(1).NumOutputs(1).Infer([](auto& c) {
   const SymbolicShape& shape = c.input_shape(0);
   if (!shape.is_known()) return c.SetOutput(0, DType::kInt64, {Dim()});
   c.SetOutputData(0, Tensor::From<int64_t>({shape.rank()}, shape.ToShape().vec()));
@@ -187,7 +187,7 @@ class FilledOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPKIT_OPERATOR_SCHEMA(Filled).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](auto& c) {
+OPKIT_OPERATOR_SCHEMA(Filled).NumInputs(1).NumOutputs(1).Infer([](auto& c) {
   const Tensor* shape = c.input_constant(0);
   c.SetOutput(0, kFloat,
               shape ? SymbolicShape(Shape(shape->ToVector<int64_t>())) : SymbolicShape());
@@ -248,12 +248,12 @@ TEST_CASE("a known node is evaluated by a kernel that takes it") {
   Graph g;
   g.AddInput("X", kFloat, {5, 3});
   g.AddNode(OperatorDef("Extents").Input("X").Output("E"));
-  g.AddNode(OperatorDef("Twice").Input("E").Output("T").Engine("picky"));
+  g.AddNode(OperatorDef("Twice").Input("E").Output("T").Backends("picky"));
   g.AddNode(OperatorDef("Filled").Input("T").Output("F"));
   CHECK(ShapeOf(g, "F") == SymbolicShape{10, 6});
 }
 
-OPKIT_OPERATOR_SCHEMA(Boasts).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](auto& c) {
+OPKIT_OPERATOR_SCHEMA(Boasts).NumInputs(1).NumOutputs(1).Infer([](auto& c) {
   c.SetOutput(0, DType::kInt64, {4});
 });
 OPKIT_REGISTER_CPU_OPERATOR(Boasts, TwiceOp);

@@ -269,7 +269,7 @@ TEST_CASE("selections, explanations and descriptions show the nodes of bodies") 
   CHECK(Contains(ErrorOf([&] { Compile(g, {.passes = &kNoPasses, .selection = wrong}); }).what(),
                  "'nothing', which the graph does not have"));
 
-  CHECK(Contains(plan.Describe(), "    0 Scale (v0) -> (v1)"));
+  CHECK(Contains(ToString(plan), "    0 Scale (v0) -> (v1)"));
   const Explanation explanation = plan.Explain();
   REQUIRE(explanation.nodes.size() == 3);
   REQUIRE(explanation.nodes[1].bodies.size() == 1);
@@ -277,7 +277,7 @@ TEST_CASE("selections, explanations and descriptions show the nodes of bodies") 
   CHECK(Contains(ToString(explanation), "\n  body:\n    0 Scale (v0) -> (v1): reference"));
   CHECK(Contains(ToJson(explanation), "\"bodies\": [{\"name\": \"body\", \"nodes\": [{"));
   CHECK(Contains(ToDot(plan), "Scale"));
-  CHECK(Contains(DrawMemory(plan), "v3/v1"));
+  CHECK(Contains(ToSvg(plan), "v3/v1"));
 }
 
 TEST_CASE("a body whose shapes are open until a run is planned with that run") {

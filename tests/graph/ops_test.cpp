@@ -91,7 +91,7 @@ class SumOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(Sum).NumInputs(1, 64).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(Sum).NumInputs(1, 64).NumOutputs(1).Inplace({{0, 0}}).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(Sum, SumOp);
 
 // Hands its input on as it is, sharing its memory.
@@ -104,7 +104,7 @@ class IdentityOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(Identity).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(Identity).NumInputs(1).NumOutputs(1).Inplace({{0, 0}}).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(Identity, IdentityOp);
 
 // No input: a constant in all but name.
@@ -126,7 +126,7 @@ OPERATOR_SCHEMA(Ones)
     .NumInputs(0)
     .NumOutputs(1)
     .Arg<int64_t>("size", "elements", 1)
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       c.SetOutput(0, DType::kFloat32, Shape{c.Arg<int64_t>("size", 1)});
     });
 REGISTER_CPU_OPERATOR(Ones, OnesOp);
@@ -187,8 +187,9 @@ class PositivesOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(Positives).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext& c) { c.SetOutput(0, c.input_dtype(0), SymbolicShape::OfRank(1)); });
+OPERATOR_SCHEMA(Positives).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  c.SetOutput(0, c.input_dtype(0), SymbolicShape::OfRank(1));
+});
 REGISTER_CPU_OPERATOR(Positives, PositivesOp);
 
 // Other numbers in every run.
@@ -202,8 +203,9 @@ class NoiseOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(Noise).NumInputs(0).NumOutputs(1).Stateful().TensorInferenceFunction(
-    [](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, Shape{1}); });
+OPERATOR_SCHEMA(Noise).NumInputs(0).NumOutputs(1).Stateful().Infer([](InferenceContext& c) {
+  c.SetOutput(0, DType::kFloat32, Shape{1});
+});
 REGISTER_CPU_OPERATOR(Noise, NoiseOp);
 
 // Reads, and leaves nothing in the graph.

@@ -146,7 +146,7 @@ TEST_CASE("on random graphs every pass keeps the results to the bit, and twice i
       const Graph after = pass.run(graph), again = pass.run(after);
       CheckSameResults(graph, after, seed);
       pass.removed += graph.num_nodes() - after.num_nodes();
-      CHECK_MESSAGE(SameGraph(again, after), PrintGraph(after, again));
+      CHECK_MESSAGE(SameGraph(again, after), ToString(after, again));
     }
   }
   for (const Tried& pass : passes) {

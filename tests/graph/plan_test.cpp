@@ -34,7 +34,7 @@ class ScratchOp final : public Operator<CPUContext> {
   static constexpr int64_t kBytes = 1000;
   static inline void* last_scratch = nullptr;
 };
-OPERATOR_SCHEMA(Scratch).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(Scratch).NumInputs(1).NumOutputs(1).Inplace({{0, 0}}).IdenticalTypeAndShape();
 
 // Takes a node only while `refuses` is not set, by its constructor.
 template <bool kRefuses>
@@ -136,40 +136,42 @@ TEST_CASE("the scratch of a kernel's configuration is planned beside the values"
 }
 
 TEST_CASE("a kernel whose constructor refuses the node leaves it to the next one") {
-  const Plan plan = Compile(Chain({OperatorDef("Choosy").Engine("FIRST,SECOND")}), {.threads = 1});
+  const Plan plan =
+      Compile(Chain({OperatorDef("Choosy").Backends("FIRST,SECOND")}), {.threads = 1});
   CHECK(plan.choice(0).kernel->backend == "SECOND");
   Executor first(plan), second(plan);
   CHECK(second.Run({{"v0", Ones()}}).at("v1").data<float>()[0] == 1);
-  CHECK(Contains(plan.Describe(), "Choosy (v0) -> (v1): SECOND, "));
+  CHECK(Contains(ToString(plan), "Choosy (v0) -> (v1): SECOND, "));
 }
 
 TEST_CASE("a plan tells of better kernels that it passed over, and why") {
-  const Plan plan = Compile(Chain({OperatorDef("Choosy").Engine("FIRTS,FIRST,SECOND")}));
+  const Plan plan = Compile(Chain({OperatorDef("Choosy").Backends("FIRTS,FIRST,SECOND")}));
   CHECK(Contains(plan.choice(0).passed_over,
                  "\n  backend FIRTS: no backend 'FIRTS' has a kernel in this program (did you mean "
                  "'FIRST'?"));
-  CHECK(Contains(plan.Describe(), "    passed over:\n      backend FIRTS: no backend"));
-  CHECK(Contains(plan.Describe(), "\n      backend FIRST: it is choosy today\n"));
+  CHECK(Contains(ToString(plan), "    passed over:\n      backend FIRTS: no backend"));
+  CHECK(Contains(ToString(plan), "\n      backend FIRST: it is choosy today\n"));
 }
 
 TEST_CASE("strict: a backend that would be passed over is an Error of Compile") {
-  const Graph unknown = Chain({OperatorDef("Choosy").Engine("FIRTS,SECOND")});
+  const Graph unknown = Chain({OperatorDef("Choosy").Backends("FIRTS,SECOND")});
   CHECK(Compile(unknown).choice(0).kernel->backend == "SECOND");
-  const Error error = ErrorOf([&] { Compile(unknown, {.strict_backends = true}); });
+  const Error error = ErrorOf([&] { Compile(unknown, {.backend_need = kRequired}); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "did you mean 'FIRST'?"));
   // There, but of no use for the node: nothing else takes its place.
-  const Graph refused = Chain({OperatorDef("Choosy").Engine("FIRST")});
+  const Graph refused = Chain({OperatorDef("Choosy").Backends("FIRST")});
   CHECK(Compile(refused).choice(0).kernel->backend == "SECOND");
-  CHECK(ErrorOf([&] { Compile(refused, {.strict_backends = true}); }).code() ==
+  CHECK(ErrorOf([&] { Compile(refused, {.backend_need = kRequired}); }).code() ==
         ErrorCode::kUnsupported);
   struct Preferring {
     Preferring() { SetGlobalEnginePref(DeviceType::kCPU, {"FIRTS"}); }
     ~Preferring() { SetGlobalEnginePref(DeviceType::kCPU, {}); }
   } preferring;
   const Graph plain = Chain({OperatorDef("Relu")});
-  CHECK(Contains(Compile(plain).Describe(), "backend FIRTS: no backend 'FIRTS'"));
-  CHECK(ErrorOf([&] { Compile(plain, {.strict_backends = true}); }).code() == ErrorCode::kNotFound);
+  CHECK(Contains(ToString(Compile(plain)), "backend FIRTS: no backend 'FIRTS'"));
+  CHECK(ErrorOf([&] { Compile(plain, {.backend_need = kRequired}); }).code() ==
+        ErrorCode::kNotFound);
 }
 
 TEST_CASE("shapes that a plan meets later run on the backends that Compile was told to prefer") {
@@ -189,7 +191,7 @@ TEST_CASE("shapes that a plan meets later run on the backends that Compile was t
   CHECK(backend_of(Compile(g, {.backends = {"reference"}})) == "reference");
   CHECK(backend_of(Compile(g)) == "BIG");
   const Error error =
-      ErrorOf([&] { Compile(g, {.backends = {"FIRTS"}, .strict_backends = true}); });
+      ErrorOf([&] { Compile(g, {.backends = {"FIRTS"}, .backend_need = kRequired}); });
   CHECK(error.code() == ErrorCode::kNotFound);
 }
 
@@ -212,13 +214,13 @@ TEST_CASE("the plan's memory is drawn with the names of the values") {
   const Plan plan = Compile(
       Chain({OperatorDef("Scratch"), OperatorDef("Relu"), OperatorDef("Scale").Arg("scale", 2.f)}),
       {.threads = 1});
-  const std::string svg = DrawMemory(plan);
+  const std::string svg = ToSvg(plan);
   CHECK(Contains(svg, "<svg"));
   CHECK(Contains(svg, "v1 = v2"));
   CHECK(Contains(svg, "scratch of step 0"));
   CHECK(Contains(svg, "Memory of 3 nodes on cpu"));
   CHECK(Contains(ErrorOf([&] {
-                   DrawMemory(plan, {DeviceType::kCUDA, 0});
+                   ToSvg(plan, {DeviceType::kCUDA, 0});
                  }).what(),
                  "no memory on cuda"));
 }
@@ -229,7 +231,7 @@ TEST_CASE("a plan without known shapes says what holds for any") {
   g.AddNode(OperatorDef("Relu").Input("X").Output("Y"));
   g.AddOutput("Y");
   const Plan plan = Compile(g);
-  CHECK(plan.Describe() ==
+  CHECK(ToString(plan) ==
         StrCat("plan of 1 nodes on ", plan.threads(), plan.threads() == 1 ? " thread" : " threads",
                "\n  kernels and memory: with the first run, since shapes of inputs are open\n"
                "  Relu (X) -> (Y): float32[N, 3]\n"));
@@ -238,7 +240,7 @@ TEST_CASE("a plan without known shapes says what holds for any") {
   CHECK_FALSE(plan.has_shapes());
   CHECK(ErrorOf([&] { plan.memory(); }).code() == ErrorCode::kFailedPrecondition);
   CHECK(ErrorOf([&] { plan.choice(0); }).code() == ErrorCode::kFailedPrecondition);
-  CHECK(ErrorOf([&] { DrawMemory(plan); }).code() == ErrorCode::kFailedPrecondition);
+  CHECK(ErrorOf([&] { ToSvg(plan); }).code() == ErrorCode::kFailedPrecondition);
   Executor(plan).Run({{"X", Tensor::From<float>({1, 3}, {1, 2, 3})}});
   CHECK(plan.has_shapes());
   CHECK(plan.types()[plan.view().FindValue("Y")].shape == Shape{1, 3});
@@ -250,7 +252,7 @@ TEST_CASE("a plan says what Compile has computed") {
   g.AddConstant("C", Ones());
   g.AddNode(OperatorDef("Relu").Input("C").Output("Y"));
   g.AddOutput("Y");
-  const std::string text = Compile(g).Describe();
+  const std::string text = ToString(Compile(g));
   CHECK(Contains(text, "plan of 0 nodes"));
   CHECK(Contains(text, "\n  known before any run: Y float32["));
 }
@@ -263,14 +265,14 @@ TEST_CASE("with open shapes, backends that nobody has are reported before anythi
     g.AddOutput("Y");
     return g;
   };
-  const Graph preferred = graph(OperatorDef("Choosy").Engine("SECON"));
+  const Graph preferred = graph(OperatorDef("Choosy").Backends("SECON"));
   const std::string why = "no backend 'SECON' has a kernel in this program (did you mean 'SECOND'?";
   CHECK(Contains(
-      Compile(preferred).Describe(),
+      ToString(Compile(preferred)),
       StrCat("  Choosy (X) -> (Y): float32[n]\n    passed over:\n      backend SECON: ", why)));
-  CHECK(Contains(ErrorOf([&] { Compile(preferred, {.strict_backends = true}); }).what(), why));
+  CHECK(Contains(ErrorOf([&] { Compile(preferred, {.backend_need = kRequired}); }).what(), why));
   const Error required =
-      ErrorOf([&] { Compile(graph(OperatorDef("Choosy").Engine("SECON", kRequired))); });
+      ErrorOf([&] { Compile(graph(OperatorDef("Choosy").Backends("SECON", kRequired))); });
   CHECK(required.code() == ErrorCode::kNotFound);
   CHECK(Contains(required.what(), why));
   CHECK(Contains(ErrorOf([&] { Compile(graph(OperatorDef("Chosy"))); }).what(),
@@ -293,7 +295,7 @@ TEST_CASE("a plan tells of the shapes that ran last, where an executor has met t
       CHECK(plan.choice(0).kernel->backend == (big ? "BIG" : "reference"));
       CHECK(plan.type("Y").shape == SymbolicShape{extent});
       CHECK(plan.types().at("Y").shape == SymbolicShape{extent});
-      CHECK(Contains(plan.Describe(), big ? ": BIG, " : ": reference, "));
+      CHECK(Contains(ToString(plan), big ? ": BIG, " : ": reference, "));
     }
     // The other executor makes the plan drop the shapes that this one has kept.
     const Tensor three = Tensor::From<float>({3}, {1, 2, 3});
@@ -313,19 +315,19 @@ TEST_CASE("a plan tells of the shapes that ran last, where an executor has met t
 TEST_CASE("a plan is described for given shapes, which leaves its own as they were") {
   Graph g;
   g.AddInput("X", kFloat, {Sym("n"), 3});
-  g.AddNode(OperatorDef("Choosy").Engine("FIRST").Input("X").Output("Y"));
+  g.AddNode(OperatorDef("Choosy").Backends("FIRST").Input("X").Output("Y"));
   g.AddOutput("Y");
   const Plan plan = Compile(g, {.threads = 1});
-  const std::string text = plan.Describe({{"X", {5, 3}}});
+  const std::string text = ToString(plan, {{"X", {5, 3}}});
   CHECK(Contains(text, "0 Choosy (X) -> (Y): SECOND, "));
   CHECK(Contains(text, "float32[5, 3]"));
   CHECK(Contains(text, "backend FIRST: it is choosy today"));
   CHECK_FALSE(plan.has_shapes());
-  CHECK(Contains(ErrorOf([&] { plan.Describe({{"Z", {5, 3}}}); }).what(), "'Z'"));
-  CHECK(Contains(ErrorOf([&] { plan.Describe({{"X", {5, 4}}}); }).what(), "[5, 4]"));
-  CHECK(
-      Contains(ErrorOf([&] { plan.Describe(std::vector<std::pair<std::string, Shape>>()); }).what(),
-               "'X' is float32[n, 3]"));
+  CHECK(Contains(ErrorOf([&] { ToString(plan, {{"Z", {5, 3}}}); }).what(), "'Z'"));
+  CHECK(Contains(ErrorOf([&] { ToString(plan, {{"X", {5, 4}}}); }).what(), "[5, 4]"));
+  CHECK(Contains(
+      ErrorOf([&] { ToString(plan, std::vector<std::pair<std::string, Shape>>()); }).what(),
+      "'X' is float32[n, 3]"));
 }
 
 TEST_CASE("memory that cannot be had is an error that names what takes most of it") {

@@ -91,7 +91,7 @@ TEST_CASE("SameGraph sees every difference, down to the bit") {
   CHECK(node([](OperatorDef& d) { d.Arg("more", 1); }));
   CHECK(node([](OperatorDef& d) { d.Arg("scale", 2); }));  // an int now
   CHECK(node([](OperatorDef& d) { d.Device(DeviceType::kCUDA); }));
-  CHECK(node([](OperatorDef& d) { d.Engine("e"); }));
+  CHECK(node([](OperatorDef& d) { d.Backends("e"); }));
   CHECK(node([](OperatorDef& d) { d.ControlInput("c"); }));
   CHECK(node([](OperatorDef& d) { d.IsGradientOp(true); }));
   CHECK(node([](OperatorDef& d) { d.Subgraph("s", MakeSubgraph(Graph())); }));

@@ -48,15 +48,15 @@ struct Writer {
   Write write;
 };
 constexpr Writer kWriters[] = {
-    {"text", [](const std::string& path) { WriteFile(path, std::string(200'000, 'x')); }},
+    {"text", [](const std::string& path) { SaveFile(path, std::string(200'000, 'x')); }},
     {"npy",
      [](const std::string& path) {
-       WriteNpy(path, Tensor::From<float>({100'000}, std::vector<float>(100'000)));
+       SaveNpy(path, Tensor::From<float>({100'000}, std::vector<float>(100'000)));
      }},
     {"ONNX", [](const std::string& path) { SaveOnnx(OneNode(), path); }},
-    {"trace", [](const std::string& path) { WriteChromeTrace(LongProfile(), path); }},
-    {"pftrace", [](const std::string& path) { WritePerfettoTrace(LongProfile(), path); }},
-    {"report", [](const std::string& path) { WriteReport(LongProfile(), path); }}};
+    {"trace", [](const std::string& path) { SaveChromeTrace(LongProfile(), path); }},
+    {"pftrace", [](const std::string& path) { SavePerfettoTrace(LongProfile(), path); }},
+    {"report", [](const std::string& path) { SaveReport(LongProfile(), path); }}};
 
 int FilesIn(const TemporaryFolder& folder) {
   const std::filesystem::recursive_directory_iterator files(folder.path());
@@ -77,7 +77,7 @@ std::string WriteAndRead(const std::string& path, Write write) {
 // Writes to a path that cannot be written, for the reason.
 std::string Refused(const std::string& path, Write write, const char* reason) {
   const Error error = ErrorOf([&] { write(path); });
-  CHECK(error.code() == ErrorCode::kFailedPrecondition);
+  CHECK(error.code() == ErrorCode::kIo);
   CHECK(error.message() == "cannot write '" + path + "': " + reason);
   return "cannot write";
 }

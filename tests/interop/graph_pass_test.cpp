@@ -53,7 +53,7 @@ Graph Whole() {
                     .Arg("table", Tensor::From<float>({2}, {1, 2}))
                     .Subgraph("body", MakeSubgraph(std::move(body)))
                     .Device(DeviceType::kCPUStream, 1)
-                    .Engine("mine"));
+                    .Backends("mine"));
   graph.AddOutput("Y");
   graph.AddOutput("B");
   return graph;

@@ -65,7 +65,7 @@ Graph Whole() {
   def.Input("X").Input("").Input("scalar").Output("Y").Output("").Output("Z\xfe");
   def.ControlInput("other")
       .ControlInput("second")
-      .Engine("eigen,DEFAULT", kRequired)
+      .Backends("eigen,DEFAULT", kRequired)
       .IsGradientOp(true);
   def.Device(DeviceType::kCPUStream, 3);
   def.Arg("int", INT64_MIN).Arg("ints", std::vector<int64_t>{INT64_MAX, INT64_MIN, 0, -1});

@@ -54,7 +54,7 @@ TEST_CASE("Tensors of every dtype that NumPy has come back to the bit") {
       for (int64_t k = 0; k < tensor.nbytes(); ++k)
         static_cast<char*>(tensor.raw_mutable_data())[k] =
             static_cast<char>(dtype == DType::kBool ? k % 2 : 255 - 7 * k - i);
-      WriteNpy(file.path(), tensor);
+      SaveNpy(file.path(), tensor);
       const Tensor again = ReadNpy(file.path());
       CHECK(again.dtype() == dtype);
       CHECK(again.shape() == shape);
@@ -67,22 +67,22 @@ TEST_CASE("Tensors of every dtype that NumPy has come back to the bit") {
 
 TEST_CASE("A file is what NumPy writes") {
   const File file;
-  WriteNpy(file.path(), Tensor::From<float>({2, 1}, {1, 2}));
+  SaveNpy(file.path(), Tensor::From<float>({2, 1}, {1, 2}));
   const std::string bytes = file.bytes();
   CHECK(bytes.size() == 128 + 8);
   CHECK(bytes.substr(0, 10) == std::string("\x93NUMPY\x01\0\x76\0", 10));
   CHECK(Contains(bytes, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }  "));
   CHECK(bytes[127] == '\n');
-  WriteNpy(file.path(), Tensor::From<bool>({1}, {true}));
+  SaveNpy(file.path(), Tensor::From<bool>({1}, {true}));
   CHECK(Contains(file.bytes(), "{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }"));
-  WriteNpy(file.path(), Tensor::Scalar<int64_t>(7));
+  SaveNpy(file.path(), Tensor::Scalar<int64_t>(7));
   CHECK(Contains(file.bytes(), "{'descr': '<i8', 'fortran_order': False, 'shape': (), }"));
 }
 
 TEST_CASE("A tensor with strides is written row-major") {
   const File file;
   const Tensor tensor = Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6});
-  WriteNpy(file.path(), tensor.Permute({1, 0}));
+  SaveNpy(file.path(), tensor.Permute({1, 0}));
   const Tensor again = ReadNpy(file.path());
   CHECK(again.shape() == Shape{3, 2});
   CHECK(again.ToVector<float>() == Floats{1, 4, 2, 5, 3, 6});
@@ -126,11 +126,11 @@ TEST_CASE("What opkit or NumPy has not is an Error that says so") {
   CHECK(Contains(descr("''"), "elements are ''"));
   CHECK(descr("[('a', '<f4')]") == "its elements are records; save each field by itself");
   const File file;
-  const Error cast = ErrorOf([&] { WriteNpy(file.path(), Tensor::Scalar(bfloat16(1.f))); });
+  const Error cast = ErrorOf([&] { SaveNpy(file.path(), Tensor::Scalar(bfloat16(1.f))); });
   CHECK(cast.code() == ErrorCode::kUnsupported);
   CHECK(cast.message() ==
         file.path() + ": NumPy has no bfloat16; cast the tensor to float32 first");
-  CHECK(ErrorOf([&] { WriteNpy(file.path(), Tensor()); }).code() == ErrorCode::kUninitialized);
+  CHECK(ErrorOf([&] { SaveNpy(file.path(), Tensor()); }).code() == ErrorCode::kUninitialized);
 }
 
 TEST_CASE("A damaged or hostile header is an Error") {
@@ -170,8 +170,8 @@ TEST_CASE("A damaged or hostile header is an Error") {
 TEST_CASE("Files that cannot be opened or written are Errors that name them") {
   CHECK(ErrorOf([] { ReadNpy("/nowhere/x.npy"); }).message() ==
         "cannot open '/nowhere/x.npy': No such file or directory");
-  const Error error = ErrorOf([] { WriteNpy("/nowhere/x.npy", Tensor::Scalar(1.f)); });
-  CHECK(error.code() == ErrorCode::kFailedPrecondition);
+  const Error error = ErrorOf([] { SaveNpy("/nowhere/x.npy", Tensor::Scalar(1.f)); });
+  CHECK(error.code() == ErrorCode::kIo);
   CHECK(error.message() == "cannot write '/nowhere/x.npy': No such file or directory");
   const File file;
   std::ofstream(file.path()).close();

@@ -188,7 +188,7 @@ TEST_CASE("External data outside the model's folder is an Error") {
 TEST_CASE("What is no file, or empty, is an Error that names it") {
   const TemporaryFolder folder;
   const Error missing = ErrorOf([&] { LoadOnnx(folder / "none.onnx"); });
-  CHECK(missing.code() == ErrorCode::kNotFound);
+  CHECK(missing.code() == ErrorCode::kIo);
   CHECK(missing.message() ==
         "cannot open '" + (folder / "none.onnx") + "': No such file or directory");
   CHECK(Contains(ErrorOf([&] { LoadOnnx(folder.path()); }).message(), "is not a regular file"));

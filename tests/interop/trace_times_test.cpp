@@ -40,7 +40,7 @@ TEST_CASE("the times of a trace that was written are those of its profile") {
   }
   Profiler::Stop();
   const Profile profile = Profiler::Read();
-  WriteChromeTrace(profile, folder / "trace.json");
+  SaveChromeTrace(profile, folder / "trace.json");
   const std::vector<NamedTimes> expected = TimesByName(profile);
   std::vector<NamedTimes> read = ReadTraceTimes(folder / "trace.json");
   REQUIRE(read.size() == 2);
@@ -131,7 +131,7 @@ TEST_CASE("events of other programs that begin and end, on a thread or by an id"
 
 TEST_CASE("what is no trace is an Error") {
   const TemporaryFolder folder;
-  CHECK(ErrorOf([&] { ReadTraceTimes(folder / "absent.json"); }).code() == ErrorCode::kNotFound);
+  CHECK(ErrorOf([&] { ReadTraceTimes(folder / "absent.json"); }).code() == ErrorCode::kIo);
   CHECK(Contains(Problem(folder, ""), "no Chrome trace in JSON"));
   CHECK(Contains(Problem(folder, R"({"traceEvents":[{"name":"f")"), "parse error"));
   CHECK(Contains(Problem(folder, R"({"traceEvents":[)"), "parse error"));

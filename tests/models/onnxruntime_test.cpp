@@ -94,8 +94,8 @@ TEST_CASE("what ONNX Runtime refuses stays, and the report says why") {
   graph.AddOutput("y");
   PartitionReport report;
   CHECK(SameGraph(Partition(graph, "onnxruntime", Taking("NobodyHasIt"), &report), graph));
-  CHECK(Contains(report.ToText(), "NobodyHasIt"));
-  CHECK(Contains(report.ToText(), "ONNX Runtime: "));
+  CHECK(Contains(ToString(report), "NobodyHasIt"));
+  CHECK(Contains(ToString(report), "ONNX Runtime: "));
 }
 
 TEST_CASE("the model of rapidocr reads lines with its convolutions in ONNX Runtime") {

@@ -139,10 +139,9 @@ NO_GRADIENT(GoodHandedOver);
 SCHEMA_OF_ONE(BadHandedOver);
 REGISTER_CPU_OPERATOR(BadHandedOver, HandedOverOp<0>);
 
-OPERATOR_SCHEMA(BadInferenceCrash)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .TensorInferenceFunction([](InferenceContext&) { std::abort(); });
+OPERATOR_SCHEMA(BadInferenceCrash).NumInputs(1).NumOutputs(1).Infer([](InferenceContext&) {
+  std::abort();
+});
 REGISTER_CPU_OPERATOR(BadInferenceCrash, LambdaOp<kDouble>);
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 // ------------------------------------------------------------------------------ good operators
 
-SCHEMA_OF_ONE(GoodDouble).AllowInplace({{0, 0}}).Input(0, "x").Output(0, "y");
+SCHEMA_OF_ONE(GoodDouble).Inplace({{0, 0}}).Input(0, "x").Output(0, "y");
 REGISTER_CPU_OPERATOR(GoodDouble, LambdaOp<kDouble>);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(GoodDouble, FAST, LambdaOp<kDouble>);
 constexpr auto kDoubleOnStream = [](auto& op) {
@@ -67,7 +67,7 @@ constexpr auto kRows = [](auto& op) {
 OPERATOR_SCHEMA(GoodRows)
     .NumInputs(2)
     .NumOutputs(2)
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       if (!c.input_shape(0).has_rank() || !c.input_shape(1).has_rank()) return;
       c.SetOutput(0, c.input_dtype(0), {c.input_shape(1)[0], c.input_shape(0)[1]});
       c.SetOutput(1, DType::kInt64, Shape{});
@@ -87,9 +87,7 @@ OPERATOR_SCHEMA(GoodConstant)
     .NumInputs(0)
     .NumOutputs(1)
     .ScalarType(DType::kFloat32)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      c.SetOutput(0, DType::kFloat32, Shape{2});
-    });
+    .Infer([](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, Shape{2}); });
 REGISTER_CPU_OPERATOR(GoodConstant, LambdaOp<kConstant>);
 
 // Completes its event from elsewhere.
@@ -101,7 +99,7 @@ class LateOp final : public Operator<CPUContext> {
     const float* x = In(*this);
     float* y = OutLike(*this);
     const int64_t n = Count(*this);
-    opkit::ThreadPool::Default().Submit([=, done = event()]() mutable {
+    opkit::ThreadPool::Global().Submit([=, done = event()]() mutable {
       for (int64_t i = 0; i < n; ++i) y[i] = x[i] + 1;
       done.SetFinished();
     });
@@ -174,20 +172,11 @@ constexpr auto kFlatten = [](auto& op) {
   float* y = op.Output(0, Shape{Count(op)}, DType::kFloat32)->template mutable_data<float>();
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
 };
-OPERATOR_SCHEMA(BadSymbolic)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .TensorInferenceFunction(InferFlat<true, true>);
+OPERATOR_SCHEMA(BadSymbolic).NumInputs(1).NumOutputs(1).Infer(InferFlat<true, true>);
 REGISTER_CPU_OPERATOR(BadSymbolic, LambdaOp<kFlatten>);
-OPERATOR_SCHEMA(BadUnknownRank)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .TensorInferenceFunction(InferFlat<false, true>);
+OPERATOR_SCHEMA(BadUnknownRank).NumInputs(1).NumOutputs(1).Infer(InferFlat<false, true>);
 REGISTER_CPU_OPERATOR(BadUnknownRank, LambdaOp<kFlatten>);
-OPERATOR_SCHEMA(AsksForExtents)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .TensorInferenceFunction(InferFlat<false, false>);
+OPERATOR_SCHEMA(AsksForExtents).NumInputs(1).NumOutputs(1).Infer(InferFlat<false, false>);
 REGISTER_CPU_OPERATOR(AsksForExtents, LambdaOp<kFlatten>);
 
 constexpr auto kCounts = [](auto& op) {
@@ -237,7 +226,7 @@ constexpr auto kReverse = [](auto& op) {
   float* y = OutLike(op);
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[Count(op) - 1 - i];
 };
-SCHEMA_OF_ONE(BadInplace).AllowInplace({{0, 0}}).Input(0, "x").Output(0, "y");
+SCHEMA_OF_ONE(BadInplace).Inplace({{0, 0}}).Input(0, "x").Output(0, "y");
 REGISTER_CPU_OPERATOR(BadInplace, LambdaOp<kReverse>);
 
 constexpr auto kKeepsMemory = [](auto& op) {
@@ -354,7 +343,7 @@ TEST_CASE("results that depend on earlier runs are blamed, unless declared") {
   Expect("BadState", {"in its second run on the same inputs it gives another result, output 0"});
   CHECK(CheckOperator("BadState")
             .findings[0]
-            .find("; if it is meant to, its schema says Stateful() (setHasEffects() of "
+            .find("; if it is meant to, its schema says Stateful() (stateful() of "
                   "REGISTER_OP)  [") != std::string::npos);
   Expect("BadCachedSize", {"in a run on float32[2, 3] after one on these inputs it gives another "
                            "result, output 0"});

@@ -117,20 +117,20 @@ struct NoPreferences {
 
 TEST_CASE("engines: the plain operator unless something else is asked for") {
   CHECK(Ran(kChoice) == kPlain);
-  CHECK(Ran(OperatorDef(kChoice).Engine("FAST")) == kFast);
-  CHECK(Ran(OperatorDef(kChoice).Engine("DEFAULT")) == kPlain);
-  CHECK(Ran(OperatorDef(kChoice).Engine("DEFAULT,FAST")) == kPlain);
+  CHECK(Ran(OperatorDef(kChoice).Backends("FAST")) == kFast);
+  CHECK(Ran(OperatorDef(kChoice).Backends("DEFAULT")) == kPlain);
+  CHECK(Ran(OperatorDef(kChoice).Backends("DEFAULT,FAST")) == kPlain);
 }
 
 TEST_CASE("engines: several choices, in the order of the definition") {
-  CHECK(Ran(OperatorDef(kChoice).Engine("FASTER,FAST")) == kFaster);
-  CHECK(Ran(OperatorDef(kChoice).Engine(" PICKY , ,FAST")) == kFast);
-  CHECK(Ran(OperatorDef(kChoice).Engine("PICKY,FAST").Arg("easy", 1)) == kPicky);
+  CHECK(Ran(OperatorDef(kChoice).Backends("FASTER,FAST")) == kFaster);
+  CHECK(Ran(OperatorDef(kChoice).Backends(" PICKY , ,FAST")) == kFast);
+  CHECK(Ran(OperatorDef(kChoice).Backends("PICKY,FAST").Arg("easy", 1)) == kPicky);
 }
 
 TEST_CASE("engines: a constructor that says it cannot passes the node on") {
-  CHECK(Ran(OperatorDef(kChoice).Engine("PICKY")) == kPlain);
-  CHECK(Ran(OperatorDef(kChoice).Engine("PICKY").Arg("easy", 1)) == kPicky);
+  CHECK(Ran(OperatorDef(kChoice).Backends("PICKY")) == kPlain);
+  CHECK(Ran(OperatorDef(kChoice).Backends("PICKY").Arg("easy", 1)) == kPicky);
 }
 
 TEST_CASE("engines: the definition beats the operator's preference, which beats the global one") {
@@ -139,8 +139,8 @@ TEST_CASE("engines: the definition beats the operator's preference, which beats 
   CHECK(Ran(kChoice) == kFast);
   opkit::SetOpEnginePref("CreateChoice", DeviceType::kCPU, {"FASTER"});
   CHECK(Ran(kChoice) == kFaster);
-  CHECK(Ran(OperatorDef(kChoice).Engine("FAST")) == kFast);
-  CHECK(Ran(OperatorDef(kChoice).Engine("DEFAULT")) == kPlain);
+  CHECK(Ran(OperatorDef(kChoice).Backends("FAST")) == kFast);
+  CHECK(Ran(OperatorDef(kChoice).Backends("DEFAULT")) == kPlain);
   opkit::SetOpEnginePref("CreateChoice", DeviceType::kCPU, {"DEFAULT"});
   CHECK(Ran(kChoice) == kPlain);
   opkit::SetOpEnginePref("CreateChoice", DeviceType::kCPU, {"PICKY"});
@@ -170,20 +170,20 @@ TEST_CASE("engines: preferences as Caffe2's maps, all of them or none") {
 
 TEST_CASE("engines: an operator that has only an engine's kernel runs with it") {
   CHECK(Ran(OperatorDef("CreateEngineOnly")) == kFast);
-  CHECK(Ran(OperatorDef("CreateEngineOnly").Engine("DEFAULT")) == kFast);
-  CHECK(Ran(OperatorDef("CreateEngineOnly").Engine("PICKY")) == kFast);
+  CHECK(Ran(OperatorDef("CreateEngineOnly").Backends("DEFAULT")) == kFast);
+  CHECK(Ran(OperatorDef("CreateEngineOnly").Backends("PICKY")) == kFast);
 }
 
 TEST_CASE("engines: one that is not in the program is passed over, unless it is required") {
-  CHECK(Ran(OperatorDef(kChoice).Engine("FASTR")) == kPlain);
-  CHECK(Ran(OperatorDef(kChoice).Engine("FASTR,FAST")) == kFast);
-  CHECK(Ran(OperatorDef(kChoice).Engine("FASTR,FAST", opkit::kRequired)) == kFast);
+  CHECK(Ran(OperatorDef(kChoice).Backends("FASTR")) == kPlain);
+  CHECK(Ran(OperatorDef(kChoice).Backends("FASTR,FAST")) == kFast);
+  CHECK(Ran(OperatorDef(kChoice).Backends("FASTR,FAST", opkit::kRequired)) == kFast);
   Workspace ws;
-  const opkit::Error refused =
-      ErrorOf([&] { CreateOperator(OperatorDef(kChoice).Engine("PICKY", opkit::kRequired), &ws); });
+  const opkit::Error refused = ErrorOf(
+      [&] { CreateOperator(OperatorDef(kChoice).Backends("PICKY", opkit::kRequired), &ws); });
   CHECK(refused.code() == ErrorCode::kUnsupported);  // and not the plain operator
-  const opkit::Error error =
-      ErrorOf([&] { CreateOperator(OperatorDef(kChoice).Engine("FASTR", opkit::kRequired), &ws); });
+  const opkit::Error error = ErrorOf(
+      [&] { CreateOperator(OperatorDef(kChoice).Backends("FASTR", opkit::kRequired), &ws); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(),
                  "no backend 'FASTR' has a kernel in this program (did you mean "

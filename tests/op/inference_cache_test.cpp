@@ -70,7 +70,7 @@ REGISTER_OP(CacheFunction)
       out = in;
       return true;
     })
-    .setScratch([](const opkit::AttrMap&, const opkit::ShapeVectors& in) { return in[0][0]; });
+    .scratch([](const opkit::AttrMap&, const opkit::ShapeVectors& in) { return in[0][0]; });
 
 class CacheClassOp final : public Operator<CPUContext> {
  public:
@@ -80,13 +80,10 @@ class CacheClassOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(CacheClass)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .TensorInferenceFunction([](InferenceContext& context) {
-      ++g_inferred;
-      context.SetOutput(0, context.input_dtype(0), context.input_shape(0));
-    });
+OPERATOR_SCHEMA(CacheClass).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& context) {
+  ++g_inferred;
+  context.SetOutput(0, context.input_dtype(0), context.input_shape(0));
+});
 REGISTER_CPU_OPERATOR(CacheClass, CacheClassOp);
 
 Tensor Ones(Shape shape) {

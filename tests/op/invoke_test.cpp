@@ -179,9 +179,9 @@ TEST_CASE("an Error names the values of a call as the schema does") {
 TEST_CASE("an input and an output of one name stay two values") {
   static const opkit::FunctionOpBuilder registered =
       opkit::FunctionOpBuilder("InvokedSameNames", __FILE__, __LINE__)
-          .setInput("v")
-          .setInput("output 0")
-          .setOutput("v")
+          .input("v")
+          .input("output 0")
+          .output("v")
           .setInferShape([](const opkit::AttrMap&, opkit::ShapeVectors& in,
                             opkit::ShapeVectors& out) { out[0] = in[0]; })
           .setForward([](const opkit::AttrMap&, std::span<const opkit::OpTensor> in,
@@ -227,7 +227,7 @@ TEST_CASE("the engine that is named runs") {
   InvokeOptions options;
   options.num_outputs = 1;
   CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 1);
-  options.engine = "ADDS";
+  options.backends = "ADDS";
   CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 101);
   ResolvedOperator resolved("InvokedCopies", 1, {}, options);
   resolved({kX});
@@ -237,9 +237,9 @@ TEST_CASE("the engine that is named runs") {
 TEST_CASE("a call may require its engine") {
   InvokeOptions options;
   options.num_outputs = 1;
-  options.engine = "REFUSES";
+  options.backends = "REFUSES";
   CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 1);
-  options.require_engine = true;
+  options.backend_need = kRequired;
   const opkit::Error error = ErrorOf([&] { Invoke("InvokedCopies", {kX}, {}, options); });
   CHECK(error.code() == ErrorCode::kUnsupported);
   CHECK(Contains(error.message(), "it refuses"));
@@ -248,11 +248,11 @@ TEST_CASE("a call may require its engine") {
 TEST_CASE("an engine that no kernel of the program has is an Error") {
   InvokeOptions options;
   options.num_outputs = 1;
-  options.engine = "ADS";
+  options.backends = "ADS";
   const opkit::Error error = ErrorOf([&] { Invoke("InvokedCopies", {kX}, {}, options); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "no backend 'ADS' has a kernel in this program"));
-  CHECK_THROWS_AS(Invoke("InvokedCopies", {kX}, {}, {.engine = "ADDS,ADS", .num_outputs = 1}),
+  CHECK_THROWS_AS(Invoke("InvokedCopies", {kX}, {}, {.backends = "ADDS,ADS", .num_outputs = 1}),
                   opkit::Error);
 }
 
@@ -524,7 +524,7 @@ TEST_CASE("a call runs the best kernel for its inputs, another one when they cha
   CHECK(which(which_kernel({Tensor::From<int32_t>({4}, {1, 2, 3, 4})})) == 0);
   CHECK(which(which_kernel({Tensor::From<float>({4}, {1, 2, 3, 4})})) == 1);
   CHECK(which(Invoke("WhichKernel", {Tensor::From<float>({4}, {1, 2, 3, 4})}, {},
-                     {.engine = "reference"})) == 0);
+                     {.backends = "reference"})) == 0);
 }
 
 TEST_CASE("a call goes on while its caller does, and ends with its outputs or its Error") {

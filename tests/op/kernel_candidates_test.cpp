@@ -81,7 +81,7 @@ class BlockedOp final : public PlainOp {
 OPERATOR_SCHEMA(Candidate)
     .NumInputs(1)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .Arg("refuse", "")
     .Arg("broken", "")
     .Arg("throw", "")
@@ -94,7 +94,7 @@ REGISTER_CUDA_OPERATOR_CREATOR(CandidateElsewhere, [](const OperatorDef&, Worksp
   return std::unique_ptr<opkit::OperatorBase>();
 });
 
-const OperatorDef kNode = OperatorDef("Candidate", {"x"}, {"y"}).Engine("BLOCKED");
+const OperatorDef kNode = OperatorDef("Candidate", {"x"}, {"y"}).Backends("BLOCKED");
 
 std::vector<KernelCandidate> Candidates(const OperatorDef& def, DType dtype = DType::kFloat32) {
   const TensorInfo info(dtype, Shape{4});
@@ -147,8 +147,8 @@ TEST_CASE("backends that nobody asks for come by rank, one without a rank after 
   };
   const OperatorDef node("Ranked", {"x"}, {"y"});
   CHECK(order(node) == "HIGHER LOWER reference UNRANKED ");
-  CHECK(order(OperatorDef(node).Engine("UNRANKED")) == "UNRANKED HIGHER LOWER reference ");
-  CHECK(order(OperatorDef(node).Engine("reference")) == "reference HIGHER LOWER UNRANKED ");
+  CHECK(order(OperatorDef(node).Backends("UNRANKED")) == "UNRANKED HIGHER LOWER reference ");
+  CHECK(order(OperatorDef(node).Backends("reference")) == "reference HIGHER LOWER UNRANKED ");
   // Without known types, as CreateOperator has them, the plain one comes before those.
   Workspace ws;
   ws.CreateTensor("x");
@@ -173,8 +173,9 @@ TEST_CASE("a backend that is not available is dropped with its reason, which is 
   NodeBench bench;
   CHECK(CreateOperator(OperatorDef("HasAbsent", {"x"}, {"y"}), &bench.ws)->Run());
   for (const char* engine : {"", "ABSENT"}) {
-    const opkit::Error error = ErrorOf(
-        [&] { CreateOperator(OperatorDef("OnlyAbsent", {"x"}, {"y"}).Engine(engine), &bench.ws); });
+    const opkit::Error error = ErrorOf([&] {
+      CreateOperator(OperatorDef("OnlyAbsent", {"x"}, {"y"}).Backends(engine), &bench.ws);
+    });
     CHECK(error.code() == ErrorCode::kUnsupported);
     CHECK(Contains(error.message(), "\n  backend ABSENT: its card is not here"));
   }
@@ -205,22 +206,22 @@ TEST_CASE("a configuration of another layout is passed over, and the reason is t
 
 TEST_CASE(
     "a preferred backend that is not there is listed with the nearest; a required one is not") {
-  const auto all = Candidates(OperatorDef(kNode).Engine("BLOCKD,BLOCKED"));
+  const auto all = Candidates(OperatorDef(kNode).Backends("BLOCKD,BLOCKED"));
   REQUIRE(all.size() == 4);
   CHECK(all[0].kernel == nullptr);
   CHECK(all[0].backend == "BLOCKD");
   CHECK(Contains(all[0].dropped,
                  "no backend 'BLOCKD' has a kernel in this program (did you mean 'BLOCKED'?"));
   CHECK(all[1].backend == "BLOCKED");
-  const auto required = Candidates(OperatorDef(kNode).Engine("BLOCKD,BLOCKED", opkit::kRequired));
+  const auto required = Candidates(OperatorDef(kNode).Backends("BLOCKD,BLOCKED", opkit::kRequired));
   for (const KernelCandidate& one : required)
     if (one.kernel) CHECK(one.backend == "BLOCKED");
   const Error error =
-      ErrorOf([] { Candidates(OperatorDef(kNode).Engine("BLOCKD", opkit::kRequired)); });
+      ErrorOf([] { Candidates(OperatorDef(kNode).Backends("BLOCKD", opkit::kRequired)); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "did you mean 'BLOCKED'?"));
   const Error elsewhere =
-      ErrorOf([] { Candidates(OperatorDef(kNode).Engine("LOWER", opkit::kRequired)); });
+      ErrorOf([] { Candidates(OperatorDef(kNode).Backends("LOWER", opkit::kRequired)); });
   CHECK(Contains(elsewhere.message(),
                  "Candidate (x) -> (y) requires a kernel of backend LOWER on cpu"));
 }
@@ -321,7 +322,7 @@ TEST_CASE("an output shares an input's memory as the chosen configuration says")
     CAPTURE(may);
     for (const char* output : {"x", "y"}) {  // by name, and by memory alone
       CAPTURE(output);
-      NodeBench bench(OperatorDef("Candidate", {"x"}, {output}).Engine("BLOCKED"));
+      NodeBench bench(OperatorDef("Candidate", {"x"}, {output}).Backends("BLOCKED"));
       const auto all = Candidates(bench.def);
       const KernelCandidate chosen = InStandardLayout(all[may ? 0 : 1]);
       auto op =
@@ -383,7 +384,7 @@ REGISTER_OP(CandidateFunction)
       out = in;
       return true;
     })
-    .setScratch(96);
+    .scratch(96);
 
 TEST_CASE("a function operator's scratch is proposed, and is the planned one") {
   NodeBench bench(OperatorDef("CandidateFunction", {"x"}, {"y"}));

@@ -144,7 +144,7 @@ TEST_CASE("two equal kernels from two places are reported with both; the first o
 TEST_CASE("the higher priority wins in either order, and nothing is reported") {
   for (const bool higher_first : {false, true}) {
     OpRegistry registry;
-    registry.AddSchema("Scale", "a.cc", 1).SetDoc("the doc");
+    registry.AddSchema("Scale", "a.cc", 1).Doc("the doc");
     const auto low = RegistrationPriority::kFallback, high = RegistrationPriority::kPreferred;
     if (higher_first) registry.AddKernel(MakeKernel("Scale", "b.cc", 4, "reference", high));
     registry.AddKernel(MakeKernel("Scale", "a.cc", 3, "reference", low));
@@ -231,10 +231,10 @@ TEST_CASE("engine preferences: the setters refuse what is not registered and cha
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "no operator 'Sacle' is registered (did you mean 'Scale'?"));
   error = ErrorOf([&] { registry.SetPreference("Scale", DeviceType::kCUDA, {"Q"}); });
-  CHECK(error.message() == "engine preference for operator Scale on cuda, where it has no kernel");
+  CHECK(error.message() == "backend preference for operator Scale on cuda, where it has no kernel");
   error = ErrorOf([&] { registry.SetPreference(DeviceType::kCUDA, {"CUDNN"}); });
   CHECK(error.message() ==
-        "engine preference for cuda, for which no operator of this program has a kernel");
+        "backend preference for cuda, for which no operator of this program has a kernel");
   CHECK(registry.PreferenceOf("Scale", DeviceType::kCPU) == BackendPreference{"P"});
   CHECK(registry.PreferenceOf("Scale", DeviceType::kCUDA).empty());
 }

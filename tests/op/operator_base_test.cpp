@@ -559,7 +559,7 @@ TEST_CASE("an error lists type, name, inputs, attributes, device, engine and reg
                               .Name("the one")
                               .Arg("scale", 2.f)
                               .Arg("mode", "fast")
-                              .Engine("DEFAULT");
+                              .Backends("DEFAULT");
   auto op = Make(def, &ws, [](BodyOpCPU&) { return false; });
   const opkit::Error error = ErrorOf([&] { op->Run(); });
   CHECK(error.code() == ErrorCode::kOperatorFailed);
@@ -568,13 +568,13 @@ TEST_CASE("an error lists type, name, inputs, attributes, device, engine and reg
   CHECK(std::string(error.what()) == error.message() +
                                          "\n"
                                          "  in operator Body 'the one' (A, B, text) -> (Y), "
-                                         "scale=2, mode=\"fast\", on cpu, engine "
+                                         "scale=2, mode=\"fast\", on cpu, backend "
                                          "DEFAULT, registered at body_op.cc:12\n"
                                          "    input 0 'A': float32[2, 3] on cpu\n"
                                          "    input 1 'B': int64[1] on cpu");
   CHECK(op->getErrorMsg() ==
         "Error from operator: in operator Body 'the one' (A, B, text) -> (Y), scale=2, "
-        "mode=\"fast\", on cpu, engine DEFAULT, registered at body_op.cc:12");
+        "mode=\"fast\", on cpu, backend DEFAULT, registered at body_op.cc:12");
 }
 
 TEST_CASE("an error shows an input's layout and strides") {

@@ -23,7 +23,7 @@ TEST_CASE("an OperatorDef is built fluently and read back") {
                               .ControlInput("before")
                               .Arg("scale", 2.f)
                               .Device(DeviceType::kCUDA, 1)
-                              .Engine("CUDNN,DEFAULT")
+                              .Backends("CUDNN,DEFAULT")
                               .IsGradientOp(true);
   CHECK(def.type() == "Scale");
   CHECK(def.name() == "first");
@@ -32,14 +32,15 @@ TEST_CASE("an OperatorDef is built fluently and read back") {
   CHECK(def.control_inputs() == Names{"before"});
   CHECK(def.args().Get<float>("scale") == 2.f);
   CHECK(def.device() == Device{DeviceType::kCUDA, 1});
-  CHECK(def.engine() == "CUDNN,DEFAULT");
+  CHECK(def.backends() == "CUDNN,DEFAULT");
+  CHECK(OperatorDef().Engine("FAST").backends() == "FAST");
   CHECK(def.is_gradient_op());
 }
 
-TEST_CASE("a plain OperatorDef runs on the CPU and asks for no engine") {
+TEST_CASE("a plain OperatorDef runs on the CPU and asks for no backend") {
   const OperatorDef def("Scale", {"X"}, {"Y"}, {{"scale", 2.f}});
   CHECK(def.device() == Device{});
-  CHECK(def.engine().empty());
+  CHECK(def.backends().empty());
   CHECK_FALSE(def.is_gradient_op());
   CHECK(def == OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f));
 }
@@ -52,7 +53,7 @@ TEST_CASE("OperatorDefs are regular values that compare by all they hold") {
   CHECK(copy != def);
   CHECK(copy.args().size() == 1);  // set again, not added
   CHECK(def.args().Get<float>("scale") == 2.f);
-  CHECK(OperatorDef(def).Engine("FAST") != def);
+  CHECK(OperatorDef(def).Backends("FAST") != def);
   CHECK(OperatorDef(def).Device(DeviceType::kCPUStream) != def);
   CHECK(OperatorDef(def).ControlInput("A") != def);
   CHECK(OperatorDef(def).IsGradientOp(true) != def);

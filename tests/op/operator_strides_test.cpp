@@ -52,12 +52,9 @@ class ViewOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(StridesView)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
-    });
+OPERATOR_SCHEMA(StridesView).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
+});
 REGISTER_CPU_OPERATOR(StridesView, ViewOp);
 
 OPERATOR_SCHEMA(StridesMutated)

@@ -54,9 +54,9 @@ TEST_CASE("CUDA operators are listed by host code with their backends and places
 
 TEST_CASE("host code selects and makes CUDA operators, on the device that the node names") {
   Workspace ws;
-  auto by_class = CreateOperator(OperatorDef("CudaByClass").Device(kCuda1).Engine("CUDNN"), &ws);
+  auto by_class = CreateOperator(OperatorDef("CudaByClass").Device(kCuda1).Backends("CUDNN"), &ws);
   CHECK(by_class->device() == kCuda1);
-  CHECK(by_class->getErrorMsg().find("on cuda:1, engine CUDNN") != std::string::npos);
+  CHECK(by_class->getErrorMsg().find("on cuda:1, backend CUDNN") != std::string::npos);
   auto by_creator = CreateOperator(OperatorDef("CudaByCreator").Device(kCuda1), &ws);
   CHECK(by_creator->type() == "CudaByCreator");
 }

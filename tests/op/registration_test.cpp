@@ -83,7 +83,7 @@ OPERATOR_SCHEMA(RegPriority).NumInputs(1).NumOutputs(1);
 float Run(const std::string& type, const char* engine = "", DeviceType device = DeviceType::kCPU) {
   Workspace ws;
   *ws.CreateTensor("X") = Tensor::From<float>({1}, {100});
-  CreateOperator(OperatorDef(type, {"X"}, {"Y"}).Engine(engine).Device(device), &ws)->Run();
+  CreateOperator(OperatorDef(type, {"X"}, {"Y"}).Backends(engine).Device(device), &ws)->Run();
   return ws.GetTensor("Y")->data<float>()[0];
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("a device of one's own in a few lines: type, allocator, context, macro
     CHECK(static_cast<const float*>(y->raw_data())[1] == 22);
     CHECK(allocator.blocks.size() == 2);
     CHECK(allocator.live_bytes() == 16);
-    CHECK(y->Describe() == "float32[2] on npu:1");
+    CHECK(ToString(*y) == "float32[2] on npu:1");
     CHECK(ErrorOf([&] { y->ToVector<float>(); }).code() == ErrorCode::kUnsupported);
 
     *ws.CreateTensor("host") = Tensor::From<float>({1}, {1});

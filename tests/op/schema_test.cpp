@@ -137,7 +137,7 @@ TEST_CASE("in place: not allowed unless the schema says so") {
 
 TEST_CASE("only the pairs that are allowed may run in place") {
   OpSchema schema = Schema();
-  schema.NumInputs(2).NumOutputs(2).AllowInplace({{0, 0}, {1, 0}});
+  schema.NumInputs(2).NumOutputs(2).Inplace({{0, 0}, {1, 0}});
   CHECK(schema.Verify(OperatorDef("Op", {"A", "B"}, {"C", "D"})).empty());
   CHECK(schema.Verify(OperatorDef("Op", {"A", "B"}, {"A", "D"})).empty());
   CHECK(schema.Verify(OperatorDef("Op", {"A", "B"}, {"B", "D"})).empty());
@@ -148,7 +148,7 @@ TEST_CASE("only the pairs that are allowed may run in place") {
 
 TEST_CASE("in place: the message names the output by the output's own index") {
   OpSchema schema = Schema();
-  schema.AllowInplace({{0, 0}});
+  schema.Inplace({{0, 0}});
   CHECK(schema.Verify(OperatorDef("Op", {"A", "B", "C"}, {"A", "B"})) ==
         "Op may not run in place: input 1 and output 1 are both 'B'");
   CHECK(schema.Verify(OperatorDef("Op", {"A", "B", "C"}, {"Y", "Z", "W", "A"})) ==
@@ -157,11 +157,11 @@ TEST_CASE("in place: the message names the output by the output's own index") {
 
 TEST_CASE("a function decides which pairs may run in place") {
   OpSchema schema = Schema();
-  schema.AllowInplace([](int in, int out) { return in == out + 1; });
+  schema.Inplace([](int in, int out) { return in == out + 1; });
   CHECK(schema.Verify(OperatorDef("Op", {"A", "B"}, {"B"})).empty());
   CHECK_FALSE(schema.Verify(OperatorDef("Op", {"A", "B"}, {"A"})).empty());
-  CHECK(Schema().AllowOneToOneInplace().CanInplace(4, 4));
-  CHECK_FALSE(Schema().AllowOneToOneInplace().CanInplace(4, 3));
+  CHECK(Schema().OneToOneInplace().CanInplace(4, 4));
+  CHECK_FALSE(Schema().OneToOneInplace().CanInplace(4, 3));
 }
 
 TEST_CASE("an enforced pair must run in place") {
@@ -232,12 +232,11 @@ TEST_CASE("a string attribute takes the values that its schema declares") {
         "known: 'valid', 'same')");
   CHECK(schema.Verify(Node(1, 1).Arg("mode", 1)) ==
         "argument 'mode' of Op is int (1), expected string");
-  schema.Arg<std::vector<std::string>>("modes", "").SetValues("modes", {"valid", "same"});
+  schema.Arg<std::vector<std::string>>("modes", "").Values("modes", {"valid", "same"});
   CHECK(schema.Verify(Node(1, 1).Arg("modes", {"same", "valid"})).empty());
   CHECK(
       Contains(schema.Verify(Node(1, 1).Arg("modes", {"same", "soma"})), "'soma', which is none"));
-  CHECK(
-      Contains(schema.SetValues("mdoe", {"a"}).problem(), "has no argument 'mdoe' to give values"));
+  CHECK(Contains(schema.Values("mdoe", {"a"}).problem(), "has no argument 'mdoe' to give values"));
 }
 
 TEST_CASE("a default that is none of the values is the schema's problem, in either order") {
@@ -245,19 +244,19 @@ TEST_CASE("a default that is none of the values is the schema's problem, in eith
       "gives the argument 'function' the default 'tahn', which is none of its values (did you mean "
       "'tanh'?";
   OpSchema values_first = Schema(), default_first = Schema(), given = Schema();
-  values_first.Arg("function", "", {"relu", "tanh"}).SetDefault("function", "tahn");
+  values_first.Arg("function", "", {"relu", "tanh"}).Default("function", "tahn");
   default_first.Arg<std::string>("function", "", std::string("tahn"))
-      .SetValues("function", {"relu", "tanh"});
+      .Values("function", {"relu", "tanh"});
   for (OpSchema* schema : {&values_first, &default_first}) {
     CHECK(Contains(schema->problem(), told));
     CHECK(Contains(schema->Verify(Node(1, 1)), told));
     CHECK(Contains(schema->Verify(Node(1, 1).Arg("function", "tanh")), told));
-    schema->SetDefault("function", "tanh");
+    schema->Default("function", "tanh");
     CHECK(schema->Verify(Node(1, 1)).empty());
   }
-  given.Arg<std::vector<std::string>>("functions", "").SetValues("functions", {"relu", "tanh"});
-  CHECK(given.SetDefault("functions", std::vector<std::string>{"tanh", "relu"}).problem().empty());
-  CHECK(Contains(given.SetDefault("functions", std::vector<std::string>{"tanh", "rleu"}).problem(),
+  given.Arg<std::vector<std::string>>("functions", "").Values("functions", {"relu", "tanh"});
+  CHECK(given.Default("functions", std::vector<std::string>{"tanh", "relu"}).problem().empty());
+  CHECK(Contains(given.Default("functions", std::vector<std::string>{"tanh", "rleu"}).problem(),
                  "the default 'rleu', which is none of its values (did you mean 'relu'?"));
 }
 
@@ -343,7 +342,7 @@ TEST_CASE("outputs of a scalar type have no axes") {
 
 TEST_CASE("inference: a cast, read from an argument") {
   OpSchema schema = Schema("Cast");
-  schema.TensorInferenceFunction([](InferenceContext& c) {
+  schema.Infer([](InferenceContext& c) {
     c.SetOutput(0, opkit::DTypeFromName(c.Arg<std::string>("to", "float32")), c.input_shape(0));
   });
   CHECK(Inferred(schema, Node(1, 1).Arg("to", "float64"), {kInt5}) == Infos{"float64[5]"});
@@ -352,7 +351,7 @@ TEST_CASE("inference: a cast, read from an argument") {
 
 TEST_CASE("inference: symbolic extents flow through arithmetic that knows what it can") {
   OpSchema schema = Schema("MatMul");
-  schema.TensorInferenceFunction([](InferenceContext& c) {
+  schema.Infer([](InferenceContext& c) {
     const SymbolicShape &a = c.input_shape(0), &b = c.input_shape(1);
     if (!a.has_rank() || !b.has_rank()) return;
     OPKIT_ENFORCE(Dim::Compatible(a[1], b[0]), "inner extents differ: ", a[1], " and ", b[0]);
@@ -369,7 +368,7 @@ TEST_CASE("inference: symbolic extents flow through arithmetic that knows what i
 
 TEST_CASE("inference: the data of a constant input") {
   OpSchema schema = Schema("Reshape");
-  schema.TensorInferenceFunction([](InferenceContext& c) {
+  schema.Infer([](InferenceContext& c) {
     if (const Tensor* shape = c.input_constant(1)) {
       std::vector<Dim> dims;
       for (int64_t extent : shape->ToVector<int64_t>()) dims.emplace_back(extent);
@@ -387,7 +386,7 @@ TEST_CASE("inference: the data of a constant input") {
 
 TEST_CASE("inference: NeedsAllInputShapes is not called before all are known") {
   OpSchema schema = Schema();
-  schema.NeedsAllInputShapes().TensorInferenceFunction([](InferenceContext& c) {
+  schema.NeedsAllInputShapes().Infer([](InferenceContext& c) {
     c.SetOutput(0, c.input_dtype(0), Shape{c.input_shape(0).ToShape().numel()});
   });
   CHECK(Inferred(schema, Node(1, 1), {kFloat23}) == Infos{"float32[6]"});
@@ -402,14 +401,14 @@ TEST_CASE("inference: one that asks for what is not known yet has nothing to say
           c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[0].value()});
         }}) {
     OpSchema schema = Schema();
-    schema.TensorInferenceFunction(infer);
+    schema.Infer(infer);
     CHECK(Inferred(schema, Node(1, 1), {TensorInfo(DType::kFloat32, SymbolicShape())}) ==
           Infos{"?[rank unknown]"});
     CHECK(Inferred(schema, Node(1, 1), {kFloat23}) == Infos{"float32[2]"});
   }
   // Where everything is known it is the author's mistake.
   OpSchema wrong = Schema();
-  wrong.TensorInferenceFunction([](InferenceContext& c) { c.output(0).shape.rank(); });
+  wrong.Infer([](InferenceContext& c) { c.output(0).shape.rank(); });
   CHECK(Contains(ErrorOf([&] { Inferred(wrong, Node(1, 1), {kFloat23}); }).what(),
                  "the rank is not known yet\n  in shape inference of Op"));
 }
@@ -439,7 +438,7 @@ TEST_CASE("inference: a contradiction shows both sides and the node") {
 
 TEST_CASE("cost: a matrix product of 10 x 10 by 10 x 10 is 2000 flops") {
   OpSchema schema = Schema();
-  schema.NumInputs(2).NumOutputs(1).CostInferenceFunction(
+  schema.NumInputs(2).NumOutputs(1).Cost(
       [](const OperatorDef&, const std::vector<TensorInfo>& in, const std::vector<TensorInfo>&) {
         OpCost cost;
         cost.flops = static_cast<uint64_t>(2 * in[0].shape[0].value() * in[0].shape[1].value() *
@@ -494,7 +493,7 @@ TEST_CASE("devices: the node's by default, or as a function says") {
 
 TEST_CASE("docs: names, dtypes and descriptions of values; privacy; FillUsing") {
   auto documented = [](OpSchema& schema) {
-    schema.SetDoc("Does it.").Input(1, "B", "second", {DType::kFloat32}).Output(0, "Y", "result");
+    schema.Doc("Does it.").Input(1, "B", "second", {DType::kFloat32}).Output(0, "Y", "result");
   };
   OpSchema schema = Schema();
   schema.FillUsing(documented).Private();
@@ -541,7 +540,7 @@ TEST_CASE("an axis of the input may be counted from the end, and must be there")
 TEST_CASE(
     "a default for an argument that was not declared is found at the first use, not before main") {
   OpSchema schema = Schema();
-  schema.SetDefault("scael", 1.f);
+  schema.Default("scael", 1.f);
   CHECK(schema.Verify(OperatorDef("Op", {"x"}, {"y"}))
             .find("has no argument 'scael' to give a default") != std::string::npos);
 }

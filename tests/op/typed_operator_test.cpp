@@ -219,7 +219,7 @@ OPKIT_OP(TypedIntegral)
 
 template <class Context>
 void TypedBadSchema(Context&, Out<"y", float>) {}
-OPKIT_OP(TypedBadSchema).Schema([](OpSchema& schema) { schema.SetDefault("absent", 1); });
+OPKIT_OP(TypedBadSchema).Schema([](OpSchema& schema) { schema.Default("absent", 1); });
 
 // Fill in `order` with stream work that lasts until the gate opens.
 template <class Context>

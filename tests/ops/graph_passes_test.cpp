@@ -111,7 +111,7 @@ TEST_CASE("What something else sees is not folded away") {
   CheckFolds({Conv("h").Name("first"), Normalization("h", "n"),
               OperatorDef("Relu", {"n"}, {"y"}).ControlInput("first")},
              "Conv>h BatchNormalization>n Relu>y");
-  CheckFolds({Conv("h"), Normalization("h", "y").Engine("reference", kRequired)},
+  CheckFolds({Conv("h"), Normalization("h", "y").Backends("reference", kRequired)},
              "Conv>h BatchNormalization>y");
   Graph training = Begin({Conv("h"), Normalization("h", "y").Arg("training_mode", 1)});
   CHECK(Operators(FoldBatchNormalization(training)) == "Conv>h BatchNormalization>y");

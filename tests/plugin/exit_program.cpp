@@ -31,7 +31,7 @@ Library Load(const std::string& name = "finalizes") {
 }
 void Run(const std::string& backend = {}) {
   InvokeOptions options;
-  options.engine = backend;
+  options.backends = backend;
   Invoke("LibFinalizes", {Tensor::From<float>({1}, {1})}, {}, options);
 }
 Library LoadAndRun() {

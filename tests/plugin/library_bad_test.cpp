@@ -140,7 +140,7 @@ opkit_status SameShape(const opkit_op*, const opkit_node* node, opkit_value* inp
 TEST_CASE("a file that is no shared object is refused with what it is") {
   const TemporaryFolder folder;
   Error error = Refusal(folder / "libnone.so");
-  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(error.code() == ErrorCode::kIo);
   CHECK(Contains(error.message(), "libnone.so' to be a shared object, but it does not exist"));
   CHECK(Contains(Refusal(folder / "").message(), "but it is a directory"));
   std::ofstream(folder / "text.so") << "not a library\n";
@@ -231,8 +231,8 @@ TEST_CASE("what an author gets wrong is said when the library is loaded") {
   CHECK(refusal("no parseAttrs").message() ==
         lib +
             "has operator LibBare without parseAttrs: nothing says how many inputs and outputs a "
-            "node has; add .setParseAttrs(f), or declare them by .setInput(name) and "
-            ".setOutput(name)");
+            "node has; add .setParseAttrs(f), or declare them by .input(name) and "
+            ".output(name)");
   CHECK(Contains(refusal("no inferShape").message(),
                  lib + "has operator LibBare without inferShape: nothing says the shapes of its "
                        "outputs; add .setInferShape(f)"));
@@ -441,7 +441,7 @@ TEST_CASE("an attribute that the program's schema of the operator lacks is warne
     log = StrCat(level, ": ", text);
   });
   FunctionOpBuilder("BadOp", __FILE__, __LINE__)
-      .setAttr<int64_t>("other", "")
+      .arg<int64_t>("other", "")
       .setForward(
           [](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {})
       .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
@@ -585,11 +585,11 @@ TEST_CASE("the faults of several operators are told at once") {
         "-");
   CHECK(MessageAfter([](Description& d) { d.library.abi_minor = 1; }) ==
         "library made has operator BadOp without parseAttrs: nothing says how many inputs and "
-        "outputs a node has; add .setParseAttrs(f), or declare them by .setInput(name) and "
-        ".setOutput(name)\n"
+        "outputs a node has; add .setParseAttrs(f), or declare them by .input(name) and "
+        ".output(name)\n"
         "library made has operator BadOther without parseAttrs: nothing says how many inputs and "
-        "outputs a node has; add .setParseAttrs(f), or declare them by .setInput(name) and "
-        ".setOutput(name)");
+        "outputs a node has; add .setParseAttrs(f), or declare them by .input(name) and "
+        ".output(name)");
 }
 
 TEST_CASE("finalize is called once: when it is unloaded, or when it cannot be registered") {

@@ -672,7 +672,7 @@ Error Failure(const char* phase, const char* how) {
 TEST_CASE("FAIL and exceptions in every phase become an Error with operator, library and text") {
   Scoped features("features");
   for (const char* phase : {"parseAttrs", "inferType", "inferShape", "mutateInputs",
-                            "setScratch's function", "createOpState", "forward", "backward"}) {
+                            "scratch's function", "createOpState", "forward", "backward"}) {
     CAPTURE(phase);
     const auto what = [&](const char* how) { return std::string(Failure(phase, how).what()); };
     const std::string who = StrCat(phase, " of operator LibFails of library libfeatures.so");
@@ -682,7 +682,7 @@ TEST_CASE("FAIL and exceptions in every phase become an Error with operator, lib
       CHECK(Contains(found, who));
       CHECK(Contains(found, text));
     };
-    const bool scratch = std::string_view(phase) == "setScratch's function";
+    const bool scratch = std::string_view(phase) == "scratch's function";
     says("message", scratch ? "" : "x is 3, not 2.5");
     says("status", "as a status");
     says("error", "an Error of the library");
@@ -756,7 +756,7 @@ TEST_CASE("a trace that is written after a library is unloaded has the names of 
     CHECK(library.Unload().unmapped);
   }
   const TemporaryFolder folder;
-  Profiler::WriteChromeTrace(folder / "trace.json");
+  SaveChromeTrace(Profiler::Read(), folder / "trace.json");
   const std::string trace = ReadFile(folder / "trace.json");
   for (const char* name :
        {"LibInvokesBeside", "LibInvokesBeside::LibHostAdd", "LibInvokesBeside::mine"})

@@ -615,9 +615,9 @@ Liar* g_liar = nullptr;
 
 // What the operators that the library names stand for in the program.
 REGISTER_OP(LieNeg)
-    .setInput("x")
-    .setOutput("y")
-    .setOpenAttrs()
+    .input("x")
+    .output("y")
+    .allowUncheckedAttributes()
     .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; })
     .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource&) {

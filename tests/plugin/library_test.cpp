@@ -44,7 +44,7 @@ class OwnShared {
 // What LibShared multiplies by, as it is chosen now.
 float Factor(const std::string& engine = {}) {
   InvokeOptions options;
-  options.engine = engine;
+  options.backends = engine;
   options.num_outputs = 1;
   return Invoke("LibShared", {Vector({1})}, {}, options)[0].data<float>()[0];
 }
@@ -222,7 +222,7 @@ TEST_CASE("a gradient that two backends of an operator bring stays while one of 
   const auto gradient = [](const std::string& backend) {
     InvokeOptions options;
     options.num_outputs = 1;
-    options.engine = backend;
+    options.backends = backend;
     const Tensor one = Vector({1});
     return Invoke("LibShared_backward", {one, one, one}, {}, options)[0].data<float>()[0];
   };
@@ -458,8 +458,8 @@ TEST_CASE("unloading a library while another operator is inferred for the same p
   FunctionOpBuilder("HostAttempts", __FILE__, __LINE__)
       .setForward(
           [](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {})
-      .setInput("x")
-      .setOutput("y")
+      .input("x")
+      .output("y")
       .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
         out = in;
         Attempt();
@@ -710,7 +710,7 @@ TEST_CASE("a copy of its own has its own variables") {
   CHECK(second.backend() == "twice.2");
   const auto runs = [](const char* engine) {
     InvokeOptions invoke;
-    invoke.engine = engine;
+    invoke.backends = engine;
     return Invoke("LibRuns", {Vector({0})}, {}, invoke)[0].data<float>()[0];
   };
   CHECK(runs("") == 2);

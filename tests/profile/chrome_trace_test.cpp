@@ -20,7 +20,7 @@ struct Trace {
   explicit Trace(const Profile& profile) {
     const TemporaryFolder folder;
     const std::string path = folder.path() + "/trace.json";
-    WriteChromeTrace(profile, path);
+    SaveChromeTrace(profile, path);
     document = Json::parse(std::ifstream(path));
   }
   std::vector<Json> Of(const std::string& phase) const {
@@ -194,7 +194,7 @@ TEST_CASE("what was counted during a span is among its arguments") {
 }
 
 TEST_CASE("a path that cannot be written is an error that names it") {
-  CHECK_THROWS_WITH_AS(WriteChromeTrace({}, "/no/such/folder/trace.json"),
+  CHECK_THROWS_WITH_AS(SaveChromeTrace({}, "/no/such/folder/trace.json"),
                        doctest::Contains("/no/such/folder/trace.json"), Error);
 }
 

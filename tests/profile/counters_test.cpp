@@ -62,8 +62,8 @@ TEST_CASE("a span has what was counted while it ran, on all of its threads") {
   }
   Profiler::Stop();
   const TemporaryFolder folder;
-  Profiler::WriteChromeTrace(folder / "trace.json");
-  const ProfileTable table = Profiler::Table();
+  SaveChromeTrace(Profiler::Read(), folder / "trace.json");
+  const ProfileTable table = MakeProfileTable(Profiler::Read());
   CHECK(table.counted == std::vector<std::string>{"a", "b", "c", "last"});
   CHECK(table.absent_counters == std::vector<std::string>{"last: it is a fake"});
   CHECK(RowOf(table, "inner").counts == std::vector<uint64_t>{5, 50, 500, 5000});
@@ -78,7 +78,7 @@ TEST_CASE("a session without counters counts nothing") {
   { const ProfileScope scope("scope"); }
   Profiler::Stop();
   CHECK(Profiler::Read().counts.empty());
-  CHECK(Profiler::Table().rows[0].counts.empty());
+  CHECK(MakeProfileTable(Profiler::Read()).rows[0].counts.empty());
 }
 
 TEST_CASE("the system's counters count, or say why they do not") {
@@ -89,7 +89,7 @@ TEST_CASE("the system's counters count, or say why they do not") {
     CHECK(memory.back() == 1);
   }
   Profiler::Stop();
-  const ProfileTable table = Profiler::Table();
+  const ProfileTable table = MakeProfileTable(Profiler::Read());
   const ProfileTableRow& row = RowOf(table, "touches");
   REQUIRE(row.counts.size() == 3);
   for (size_t i = 0; i < 3; ++i) {

@@ -102,7 +102,7 @@ ProfileSpan Span(const char* name, uint64_t id, int64_t begin, int64_t end) {
 }
 std::string Written(const Profile& profile) {
   const TemporaryFolder folder;
-  WritePerfettoTrace(profile, folder / "trace.pftrace");
+  SavePerfettoTrace(profile, folder / "trace.pftrace");
   return ReadFile(folder / "trace.pftrace");
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("a trace of many spans takes at most a quarter of the JSON") {
     profile.spans.push_back(Span(i % 2 ? "Add" : "Conv", 1'000'000 + static_cast<uint64_t>(i),
                                  i * 1000, i * 1000 + 700));
   const TemporaryFolder folder;
-  WriteChromeTrace(profile, folder / "trace.json");
+  SaveChromeTrace(profile, folder / "trace.json");
   CHECK(Written(profile).size() * 4 <= ReadFile(folder / "trace.json").size());
 }
 

@@ -86,7 +86,7 @@ RunReport Run() {
                  {"b = c", "</script><b> (odd)", 96, 350'000, 450'000},
                  {"scratch", "</script><b> (odd)", 32, 400'000, 450'000},
                  {"d", "Mine (mine)", 100, 500'000, 1'000'000}};
-  run.partition = Partitioned().ToJson();
+  run.partition = ToJson(Partitioned());
   return run;
 }
 
@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
   ProfileTableOptions table;
   table.peak = {100e9, 10e9};
   if (argc > 2)
-    WriteReport(Large(std::atoi(argv[2])), argv[1], table);
+    SaveReport(Large(std::atoi(argv[2])), argv[1], table);
   else
-    WriteReport(Small(), argv[1], table, Run());
+    SaveReport(Small(), argv[1], table, Run());
 }

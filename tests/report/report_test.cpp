@@ -29,7 +29,7 @@ struct Recorded {
 TEST_CASE("a report is one page whose data no name can leave") {
   const TemporaryFolder folder;
   const Recorded recorded;
-  Profiler::WriteReport(folder / "report.html");
+  SaveReport(Profiler::Read(), folder / "report.html");
   const std::string page = ReadFile(folder / "report.html");
   CHECK(page.starts_with("<!doctype html>"));
   CHECK(page.ends_with("</html>\n"));
@@ -63,7 +63,7 @@ TEST_CASE("a report's data is valid JSON for any name, number and peak") {
     ProfileTableOptions table;
     table.peak = {number, number};
     run.partition = AwkwardNames()[3].bytes;
-    WriteReport(profile, folder / "awkward.html", table, run);
+    SaveReport(profile, folder / "awkward.html", table, run);
     const std::string page = ReadFile(folder / "awkward.html");
     const size_t begin = page.find("id=\"data\">") + 10;
     const auto data =
@@ -93,8 +93,8 @@ TEST_CASE("a report shows a run where it is given one") {
   run.nodes = {{"first", 1, 2, 3, {}, true}, {"</script>", 3, 4, 5, {0}, false}};
   run.buffers = {{"x", "first", 64, 2, 5}};
   run.arena_bytes = 128;
-  Profiler::WriteReport(folder / "run.html", {}, run);
-  Profiler::WriteReport(folder / "none.html");
+  SaveReport(Profiler::Read(), folder / "run.html", {}, run);
+  SaveReport(Profiler::Read(), folder / "none.html");
   const std::string page = ReadFile(folder / "run.html");
   const std::string texts = page.substr(page.find("\"texts\":"));
   CHECK(Contains(page, "\"run\":{\"begin\":0,\"end\":0,\"arena\":128,\"nodes\":[["));
@@ -110,8 +110,8 @@ TEST_CASE("a report shows what partitioners took where it is given that, with a 
   const Recorded recorded;
   RunReport run;
   run.partition = "{\"taken\": 0, \"of\": 1, \"subgraphs\": [], \"nodes\": [\n</script>]}";
-  Profiler::WriteReport(folder / "partition.html", {}, run);
-  Profiler::WriteReport(folder / "none.html");
+  SaveReport(Profiler::Read(), folder / "partition.html", {}, run);
+  SaveReport(Profiler::Read(), folder / "none.html");
   CHECK(Contains(ReadFile(folder / "partition.html"),
                  R"(,"partition":"{\"taken\": 0, \"of\": 1, \"subgraphs\": [], \"nodes\": [\u000a)"
                  R"(\u003c/script>]}",)"));
@@ -121,18 +121,17 @@ TEST_CASE("a report shows what partitioners took where it is given that, with a 
 TEST_CASE("a report that cannot be written is an Error, and what was recorded stays") {
   const TemporaryFolder folder;
   const Recorded recorded;
-  CHECK(ErrorOf([&] { Profiler::WriteReport(folder / "no/report.html"); }).code() ==
-        ErrorCode::kFailedPrecondition);
-  CHECK(ErrorOf([&] { Profiler::WriteReport("/dev/full"); }).code() ==
-        ErrorCode::kFailedPrecondition);
+  CHECK(ErrorOf([&] { SaveReport(Profiler::Read(), folder / "no/report.html"); }).code() ==
+        ErrorCode::kIo);
+  CHECK(ErrorOf([&] { SaveReport(Profiler::Read(), "/dev/full"); }).code() == ErrorCode::kIo);
   CHECK(Profiler::Read().spans.size() == 1);
 }
 
 TEST_CASE("a program that includes no writer is told which header has one") {
   const TemporaryFolder folder;
   detail::g_report_writer.Fill(nullptr);
-  const Error error = ErrorOf([&] { Profiler::WriteReport(folder / "report.html"); });
-  detail::g_report_writer.Fill(&detail::WriteHtmlReport);
+  const Error error = ErrorOf([&] { SaveReport(Profiler::Read(), folder / "report.html"); });
+  detail::g_report_writer.Fill(&detail::SaveHtmlReport);
   CHECK(error.code() == ErrorCode::kUnsupported);
   CHECK(Contains(error.message(), "no file of the program includes opkit/report/report.hpp"));
 }

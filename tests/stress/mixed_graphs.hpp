@@ -158,7 +158,7 @@ class GraphMaker {
     if (options_.layouts)
       for (const char* which : {"a", "b", "y"})
         if (!random_.OneIn(3)) def.Arg(which, kLayouts[random_.Below(4)]);
-    if (random_.OneIn(4)) def.Engine(random_.OneIn(2) ? "strided" : "layouts");
+    if (random_.OneIn(4)) def.Backends(random_.OneIn(2) ? "strided" : "layouts");
     if (options_.streams && random_.OneIn(4)) def.Device(DeviceType::kCPUStream);
     if (options_.there && random_.OneIn(4)) def.Device(mixed_ops::kThere);
     for (int o = 0; o < (def.type() == "MixedSplit" ? 2 : 1); ++o) {

@@ -152,12 +152,11 @@ inline void AddArguments(OpSchema& schema) {
   schema.Arg<int64_t>("salt", "of its function", 0);
   for (const char* layout : {"a", "b", "y"})
     schema.Arg<std::string>(layout, "the layout of its first input, the others, its outputs");
-  schema.TensorInferenceFunction([](InferenceContext& c) {
+  schema.Infer([](InferenceContext& c) {
     for (int o = 0; o < c.num_outputs(); ++o) c.SetOutput(o, DType::kInt64, c.input_shape(0));
   });
 }
-OPERATOR_SCHEMA(MixedSum).NumInputs(1, 4).NumOutputs(1).AllowInplace({{0, 0}}).FillUsing(
-    AddArguments);
+OPERATOR_SCHEMA(MixedSum).NumInputs(1, 4).NumOutputs(1).Inplace({{0, 0}}).FillUsing(AddArguments);
 OPERATOR_SCHEMA(MixedSplit).NumInputs(1, 4).NumOutputs(1, 2).FillUsing(AddArguments);
 // Rewrites its first input.
 OPERATOR_SCHEMA(MixedAdd).NumInputs(1, 4).NumOutputs(1).EnforceInplace({{0, 0}}).FillUsing(
@@ -189,10 +188,9 @@ class MixedViewOp final : public Operator<CPUContext> {
   }
 };
 OPERATOR_SCHEMA(MixedView).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
-OPERATOR_SCHEMA(MixedTurn).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext& c) {
-      c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
-    });
+OPERATOR_SCHEMA(MixedTurn).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
+});
 REGISTER_CPU_OPERATOR(MixedView, MixedViewOp);
 REGISTER_CPU_OPERATOR(MixedTurn, MixedViewOp);
 

@@ -14,7 +14,7 @@ namespace mixed_programs {
 class MixedProgram {
  public:
   explicit MixedProgram(Random random) : random_(random), case_(random_) {
-    g_details = PrintGraph(case_.known());
+    g_details = ToString(case_.known());
   }
 
   void Run(int most_threads) {

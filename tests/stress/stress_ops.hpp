@@ -85,11 +85,9 @@ class StressMixOp final : public StressOp<Context> {
 OPERATOR_SCHEMA(StressMix)
     .NumInputs(1, 4)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .Arg<int64_t>("salt", "of its function", 0)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      c.SetOutput(0, DType::kInt64, c.input_shape(0));
-    });
+    .Infer([](InferenceContext& c) { c.SetOutput(0, DType::kInt64, c.input_shape(0)); });
 REGISTER_CPU_OPERATOR(StressMix, StressMixOp<CPUContext>);
 REGISTER_CPU_STREAM_OPERATOR(StressMix, StressMixOp<CPUStreamContext>);
 
@@ -97,7 +95,7 @@ OPERATOR_SCHEMA(StressSplit)
     .NumInputs(1, 4)
     .NumOutputs(2)
     .Arg<int64_t>("salt", "of its function", 0)
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       for (int o = 0; o < 2; ++o) c.SetOutput(o, DType::kInt64, c.input_shape(0));
     });
 REGISTER_CPU_OPERATOR(StressSplit, StressMixOp<CPUContext>);
@@ -120,9 +118,7 @@ OPERATOR_SCHEMA(StressInvoke)
     .NumInputs(1, 4)
     .NumOutputs(1)
     .Arg<int64_t>("salt", "of its function", 0)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      c.SetOutput(0, DType::kInt64, c.input_shape(0));
-    });
+    .Infer([](InferenceContext& c) { c.SetOutput(0, DType::kInt64, c.input_shape(0)); });
 REGISTER_CPU_OPERATOR(StressInvoke, StressInvokeOp);
 
 // A CPU operator whose work goes on elsewhere, and whose event is completed there.
@@ -156,9 +152,7 @@ OPERATOR_SCHEMA(StressLater)
     .NumOutputs(1)
     .Stateful()
     .Arg<int64_t>("salt", "of its function", 0)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      c.SetOutput(0, DType::kInt64, c.input_shape(0));
-    });
+    .Infer([](InferenceContext& c) { c.SetOutput(0, DType::kInt64, c.input_shape(0)); });
 REGISTER_CPU_OPERATOR(StressLater, StressLaterOp);
 
 }  // namespace stress_ops

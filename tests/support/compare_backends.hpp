@@ -37,7 +37,7 @@ inline bool IsTakenBy(const std::string& backend, const std::string& op,
   }
   for (int o = 0; o < num_outputs; ++o) def.Output("o" + std::to_string(o));
   const auto outputs = opkit::OpRegistry::Global().GetSchema(op).InferOutputs(def, infos);
-  const auto first = opkit::KernelCandidates(def.Engine(backend), infos, outputs)[0];
+  const auto first = opkit::KernelCandidates(def.Backends(backend), infos, outputs)[0];
   return first.kernel && first.backend == backend && first.dropped.empty();
 }
 
@@ -51,13 +51,13 @@ inline void CheckSameOn(const std::string& backend, const std::string& op,
   for (const auto& arg : args) node += ", " + arg.name + " " + ToString(arg.value);
   INFO(node);
   const auto expected =
-      opkit::Invoke(op, inputs, args, {.engine = "reference", .num_outputs = num_outputs});
+      opkit::Invoke(op, inputs, args, {.backends = "reference", .num_outputs = num_outputs});
   std::vector<opkit::Tensor> single;
   for (int threads : {1, 3}) {
     static opkit::ThreadPool pools[2] = {opkit::ThreadPool(1), opkit::ThreadPool(3)};
     const opkit::PoolScope scope(pools[threads / 2]);
     const auto found =
-        opkit::Invoke(op, inputs, args, {.engine = backend, .num_outputs = num_outputs});
+        opkit::Invoke(op, inputs, args, {.backends = backend, .num_outputs = num_outputs});
     for (size_t o = 0; o < found.size(); ++o) {
       CheckClose(found[o], expected[o]);
       if (threads > 1 && found[o].nbytes() > 0)

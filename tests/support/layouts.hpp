@@ -136,7 +136,7 @@ class PlainOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(InLayouts)
     .NumInputs(1, 2)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .IdenticalTypeAndShapeOfInput(0)
     .Arg<std::string>("a", "the layout of the first input", "standard")
     .Arg<std::string>("b", "that of the second", "standard")

@@ -235,7 +235,7 @@ class OperatorChecks {
   std::vector<Tensor> Run(const OperatorDef& def, const std::vector<Tensor>& inputs,
                           std::string* refusal) const {
     InvokeOptions options;
-    options.engine = own_ ? "" : library_.backend();
+    options.backends = own_ ? "" : library_.backend();
     options.num_outputs = static_cast<int>(def.outputs().size());
     try {
       return Invoke(def.type(), inputs, def.args(), options);

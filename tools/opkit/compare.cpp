@@ -72,7 +72,7 @@ void Compare(CompareCommand& command) {
   const Plan trusted = MakePlan(model.graph, shapes, trusted_options);
   command.tolerances.node_by_node = !command.end_to_end;
   const RunComparison runs = CompareRuns(plan, trusted, inputs, command.tolerances);
-  WriteFile("-", runs.ToText());
+  WriteFile("-", ToString(runs));
   if (trusted_options.partition.partitioners.empty()) TellUntrusted(runs, command.with);
   if (!runs.same()) throw Failure(ExitCode::kRunFailed, runs.Verdict());
 }

@@ -160,7 +160,7 @@ void Inspect(InspectCommand& command) {
                          Printable(why_open) + "\n");
   }
   if (!command.svg.empty() && plan.memory().arena_bytes > 0) {
-    WriteFile(command.svg, DrawMemory(plan));
+    WriteFile(command.svg, ToSvg(plan));
   } else if (command.svg == "-") {
     throw Failure(ExitCode::kNoPlan, kNothingToDraw);
   } else if (!command.svg.empty()) {

@@ -321,7 +321,7 @@ OnnxModel LoadModel(ModelOptions& options) {
                          {.allow_unknown_operators = !options.partition.partitioners.empty()});
   } catch (const Error& error) {
     const std::string what = Describe(error);
-    const bool missing = error.code() == ErrorCode::kNotFound;
+    const bool missing = error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kIo;
     if (!missing && error.code() != ErrorCode::kUnsupported)
       throw Failure(CodeOf(error, ExitCode::kBadFile), what);
     std::set<std::string> types;

@@ -87,12 +87,12 @@ void PartitionModel(PartitionCommand& command) {
       graph = SaveGraphJson(plan.graph());
   }
   if (command.dot.ends_with(".svg"))
-    WriteSvg(command.dot, report.ToDot({.constants = false}));
+    WriteSvg(command.dot, ToDot(report, {.constants = false}));
   else if (!command.dot.empty())
-    WriteFile(command.dot, report.ToDot({.constants = false}));
+    WriteFile(command.dot, ToDot(report, {.constants = false}));
   if (!graph.empty()) WriteFile(command.output, graph);
   if (command.dot == "-" || (command.output == "-" && !graph.empty())) return;
-  WriteFile("-", command.json ? report.ToJson() : report.ToText());
+  WriteFile("-", command.json ? ToJson(report) : ToString(report));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ MemoryTable ReadTable(const std::string& path) {
   return FailWith(ExitCode::kBadFile, "", [&] {
     try {
       const Storage file = MapFile(path);
-      return ReadMemoryCsv(BytesOf(file));
+      return ParseMemoryCsv(BytesOf(file));
     } catch (Error& error) {
       if (error.message().find(path) == std::string::npos) error.AddContext("in '" + path + "'");
       throw;
@@ -98,14 +98,13 @@ void PlanTable(const PlanCommand& command) {
                          Fixed(plan.seconds, 1), " s, the best needs ", plan.arena_bytes),
                   StrCat("give --seconds more than ", command.seconds, ", or another --seed"));
   VerifyMemoryPlan(table.buffers, plan);
-  WriteFile(command.output, table.buffers.empty()
-                                ? "id,lower,upper,size,offset\n"
-                                : WriteMemoryCsv(table.buffers, plan.offsets, table.ids));
+  WriteFile(command.output, table.buffers.empty() ? "id,lower,upper,size,offset\n"
+                                                  : ToCsv(table.buffers, plan.offsets, table.ids));
   if (!command.svg.empty()) {
     MemorySvgOptions look;
     look.title = command.table;
     look.names = table.ids;
-    WriteFile(command.svg, DrawMemoryPlan(table.buffers, plan, look));
+    WriteFile(command.svg, ToSvg(table.buffers, plan, look));
   }
   std::fprintf(stderr, "%zu buffers in %lld bytes (at least %lld, ratio %s) by %s in %s s\n",
                table.buffers.size(), static_cast<long long>(plan.arena_bytes),

@@ -106,7 +106,7 @@ void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
       continue;
     }
     const std::string path = (std::filesystem::path(folder) / names.For(output.name)).string();
-    FailWith(ExitCode::kBadFile, "", [&] { WriteNpy(path, output.tensor); });
+    FailWith(ExitCode::kBadFile, "", [&] { SaveNpy(path, output.tensor); });
     table.Add({Printable(output.name), type, path});
   }
   WriteFile("-", table.Format(false, stdout));
@@ -126,7 +126,7 @@ void Dump(const std::vector<NodeValue>& values, const std::string& folder) {
   FileNames names(values);
   for (const NodeValue& value : values) {
     const std::string path = (std::filesystem::path(folder) / names.For(value.name)).string();
-    FailWith(ExitCode::kBadFile, "", [&] { WriteNpy(path, ForNumPy(value.tensor)); });
+    FailWith(ExitCode::kBadFile, "", [&] { SaveNpy(path, ForNumPy(value.tensor)); });
   }
   std::fprintf(stderr, "%zu values are in %s\n", values.size(), Printable(folder).c_str());
 }
@@ -142,13 +142,13 @@ RunReport LastRun(const Plan& plan) {
 
 void WriteProfile(const RunCommand& command, const Plan& plan, const PartitionReport& partition) {
   FailWith(ExitCode::kBadFile, "", [&] {
-    if (command.profile) detail::WriteProfileFile(Profiler::Read(), *command.profile);
+    if (command.profile) detail::SaveProfileFile(Profiler::Read(), *command.profile);
     if (command.report) {
       ProfileTableOptions table;
       table.peak = MachinePeak(NumThreads());
       RunReport run = LastRun(plan);
-      if (!partition.nodes.empty()) run.partition = partition.ToJson();
-      Profiler::WriteReport(*command.report, table, run);
+      if (!partition.nodes.empty()) run.partition = ToJson(partition);
+      SaveReport(Profiler::Read(), *command.report, table, run);
     }
   });
 }

@@ -21,8 +21,7 @@
  *    end with a zero. Everything that is passed to a call lasts until the call returns; the
  *    description of a library lasts until the library is unloaded.
  * 6. No exception and no longjmp passes through a call in either direction.
- * 7. Several threads may call a function at once, for different instances; one thread at a time
- *    runs an instance.
+ * 7. Several threads may call a function at once, but only one at a time may run an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -56,7 +55,8 @@ enum {
   OPKIT_FAILED_PRECONDITION = 9,
   OPKIT_CANCELLED = 10,
   OPKIT_DEADLINE_EXCEEDED = 11,
-  OPKIT_FAILED = 12
+  OPKIT_FAILED = 12,
+  OPKIT_IO = 13 /* a file that cannot be opened, read or written; since 1.4 */
 };
 
 /* Element types. complex64 is two float32, complex128 two float64. */

@@ -17,7 +17,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
   kTypeMismatch,        // a type or dtype other than the requested one
-  kNotFound,            // no such operator, blob, backend, argument, file
+  kNotFound,            // no such operator, blob, backend, argument
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
   kUninitialized,       // a tensor or blob read before anything was written
@@ -27,6 +27,7 @@ enum class ErrorCode {
   kCancelled,           //
   kDeadlineExceeded,    //
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
+  kIo,                  // a file that cannot be opened, read or written
 };
 
 const char* ToString(ErrorCode code);

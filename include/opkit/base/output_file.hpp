@@ -1,4 +1,4 @@
-// OutputFile, WriteFile: write a file completely, or leave the old file unchanged.
+// OutputFile, SaveFile: write a file completely, or leave the old file unchanged.
 #ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
 #define OPKIT_BASE_OUTPUT_FILE_HPP_
 
@@ -17,7 +17,7 @@ namespace detail {
 // ("/dev/stdout", "/dev/fd/3") from its current offset, whatever file is behind it.
 class OutputFile {
  public:
-  // Errors here and below: kFailedPrecondition with the path and the system's message.
+  // Errors here and below: kIo with the path and the system's message.
   explicit OutputFile(const std::string& path);
   OutputFile(OutputFile&&) = delete;
   ~OutputFile();
@@ -36,7 +36,7 @@ class OutputFile {
 
 }  // namespace detail
 
-void WriteFile(const std::string& path, std::string_view bytes);
+void SaveFile(const std::string& path, std::string_view bytes);
 
 }}  // namespace opkit
 

@@ -74,7 +74,7 @@ struct DLPackExport {
 template <class Managed>
 Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
   if (!tensor.layout().is_standard())
     Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
           "; convert first");

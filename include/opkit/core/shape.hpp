@@ -154,7 +154,6 @@ class Shape {
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
-  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because

@@ -147,7 +147,6 @@ class SymbolicShape {
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
-  std::string ToString() const { return StrCat(*this); }  // the same
 
  private:
   size_t Axis(int axis) const;

@@ -215,9 +215,7 @@ class Tensor {
   void SetDevice(Device device);
 
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
-  OPKIT_COLD std::string Describe() const;
-  friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
-  std::string ToString() const { return Describe(); }  // the same
+  OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);

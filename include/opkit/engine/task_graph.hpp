@@ -58,7 +58,7 @@ class FrozenTaskGraph {
   const Schedule& schedule() const;
   // Returns a few lines: the sizes of the graph, how it runs and why. Must not be called during a
   // run.
-  OPKIT_COLD std::string Describe() const;
+  OPKIT_COLD friend std::string ToString(const FrozenTaskGraph& graph);
 
  private:
   friend class TaskGraph;

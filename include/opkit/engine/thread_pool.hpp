@@ -93,11 +93,11 @@ class ThreadPool {
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
   // workers. It is never destroyed, so that destructors of static objects can use it; tasks still
   // queued when the process exits do not run.
-  static ThreadPool& Default();
+  static ThreadPool& Global();
 
   // Returns the pool that ParallelFor and TaskGroup use on this thread: that of the innermost
-  // PoolScope, else the pool whose work the thread runs, else Default().
-  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
+  // PoolScope, else the pool whose work the thread runs, else Global().
+  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Global(); }
 
   // Relaxed: the number publishes no other data.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
@@ -204,7 +204,7 @@ namespace detail {
 // process's.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
-  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Global()) ? own : nullptr;
 }
 
 }  // namespace detail
@@ -216,7 +216,7 @@ inline int NumThreads() {
   return own ? own->threads : ThreadPool::Current().threads();
 }
 // Resizes the process's pool.
-inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
+inline void SetNumThreads(int threads) { ThreadPool::Global().Resize(threads); }
 
 }}  // namespace opkit
 

@@ -13,7 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // that share bytes in place are one box with both names. A value whose shape a run decides has the
 // box of its bound, and "(at most)" behind its name. Throws the errors of Plan::memory(), and
 // kNotFound for a device on which the plan has no arena.
-std::string DrawMemory(const Plan& plan, Device device = {});
+std::string ToSvg(const Plan& plan, Device device = {});
 
 // Returns the graph for Graphviz, for the shapes used last, with the backend of each node.
 // Converters between layouts are orange. Throws the errors of Plan::memory().

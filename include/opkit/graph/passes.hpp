@@ -43,7 +43,7 @@ class PassList {
 
   // Runs all passes. Checks the graph before the first pass and after every pass. An error in a
   // pass or in its result names the pass. Calls watch(name, before, after) after every pass:
-  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
+  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + ToString(a, b)); });
   Graph Run(Graph graph, Watch watch = {},
             UnknownOperators unknown = UnknownOperators::kRefused) const;
 

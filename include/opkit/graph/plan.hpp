@@ -44,12 +44,6 @@ class Plan {
   // Explains why each node has its kernel, and what conversions between layouts cost.
   Explanation Explain() const;
 
-  // Describes for people the schedule, the memory plan and each node's kernel, for the shapes of
-  // the last run or for the given shapes: Describe({{"X", {1, 3, 224, 224}}}). Without known
-  // shapes, describes the nodes and their types.
-  std::string Describe() const;
-  std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
-
   // The state that executors of the plan share.
   const detail::IntrusivePtr<detail::PlanState>& state() const { return state_; }
 
@@ -59,6 +53,12 @@ class Plan {
 
   detail::IntrusivePtr<detail::PlanState> state_;
 };
+
+// Returns text for people: the schedule, the memory plan and each node's kernel, for the shapes of
+// the last run or for the given shapes: ToString(plan, {{"X", {1, 3, 224, 224}}}). Without known
+// shapes: the nodes and their types.
+std::string ToString(const Plan& plan);
+std::string ToString(const Plan& plan, const std::vector<std::pair<std::string, Shape>>& shapes);
 
 // Makes a plan of a copy of the graph. If the graph declares the dtype and shape of every input,
 // selects kernels and plans memory at once, else for each set of shapes at its first run. Throws

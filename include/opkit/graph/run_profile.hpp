@@ -38,10 +38,11 @@ struct RunProfile {
 //   std::puts(ToString(ProfileOfRun(executor.plan(), Profiler::Read())).c_str());
 RunProfile ProfileOfRun(const Plan& plan, const Profile& profile);
 
-// Returns the same run for WriteReport: the nodes, their predecessors, and the planned memory over
+// Returns the same run for SaveReport: the nodes, their predecessors, and the planned memory over
 // time. Throws the errors of ProfileOfRun.
 //
-//   Profiler::WriteReport("report.html", {}, ReportOfRun(executor.plan(), Profiler::Read()));
+//   SaveReport(Profiler::Read(), "report.html", {}, ReportOfRun(executor.plan(),
+//   Profiler::Read()));
 RunReport ReportOfRun(const Plan& plan, const Profile& profile);
 
 // Returns the run's times, and a table of the critical path with the waits of its nodes.

@@ -35,7 +35,7 @@ struct SelectedKernel {
 // The kernels of a graph's nodes. A node without an entry gets its kernel by the usual rules.
 //
 //   Selection chosen = plan.selection();
-//   WriteFile("model.selection", ToString(chosen));            // … and in another process
+//   SaveFile("model.selection", ToString(chosen));            // … and in another process
 //   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
 struct Selection {
   std::vector<SelectedKernel> nodes;

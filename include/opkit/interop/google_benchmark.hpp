@@ -32,7 +32,7 @@ class KernelBenchmark {
  public:
   KernelBenchmark(const Kernel* kernel, OperatorDef def, std::vector<Tensor> inputs)
       : kernel_(kernel), def_(std::move(def)), inputs_(std::move(inputs)) {
-    def_.Device(kernel->device).Engine(kernel->backend);
+    def_.Device(kernel->device).Backends(kernel->backend);
   }
 
   void operator()(benchmark::State& state) {

@@ -247,7 +247,7 @@ inline Json ToJson(const Tensor& tensor, const std::string& path) {
                              ? tensor
                              : tensor.Contiguous();  // or throws the reason
     if (!IsHostAccessible(tensor.device().type))
-      Throw(ErrorCode::kUnsupported, "tensor ", tensor.Describe(),
+      Throw(ErrorCode::kUnsupported, "tensor ", ToString(tensor),
             " is not reachable from the host; copy it to the cpu first");
     const auto bytes = static_cast<size_t>(dense.nbytes());
     out["data"] = EncodeBase64({bytes ? static_cast<const char*>(dense.raw_data()) : "", bytes});

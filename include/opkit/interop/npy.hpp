@@ -1,4 +1,4 @@
-// ReadNpy, WriteNpy: NumPy's .npy files, each with one tensor. Format: NumPy Enhancement Proposal 1
+// ReadNpy, SaveNpy: NumPy's .npy files, each with one tensor. Format: NumPy Enhancement Proposal 1
 // and numpy/lib/format.py, versions 1.0 to 3.0.
 #ifndef OPKIT_INTEROP_NPY_HPP_
 #define OPKIT_INTEROP_NPY_HPP_
@@ -12,15 +12,15 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // or end early, kUnsupported for records, objects, strings and other elements without a DType.
 Tensor ParseNpy(std::string_view bytes);
 
-// Reads a file. Throws the errors of ParseNpy, beginning with the path, and kNotFound for a file
+// Reads a file. Throws the errors of ParseNpy, beginning with the path, and kIo for a file
 // that cannot be opened.
 //   Tensor x = ReadNpy("x.npy");
 Tensor ReadNpy(const std::string& path);
 
 // Writes the tensor in row-major order. Throws kUnsupported for bfloat16, which NumPy lacks, and
 // for a tensor that the host cannot reach. Throws kUninitialized for a tensor without data, and
-// kFailedPrecondition, with the path, if the file cannot be written.
-void WriteNpy(const std::string& path, const Tensor& tensor);
+// kIo, with the path, if the file cannot be written.
+void SaveNpy(const std::string& path, const Tensor& tensor);
 
 }}  // namespace opkit
 

@@ -26,7 +26,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // - Calls of the model's functions are replaced by the bodies of the functions.
 //
 // Errors name the node or tensor. Throws:
-// - kNotFound for a missing file and for an operator that is not registered, with the nearest
+// - kIo for a file that cannot be read
+// - kNotFound for an operator that is not registered, with the nearest
 //   registered name. Nodes can name the library of their operator (`opkit.library` in
 //   metadata_props); one Error names all such operators that are missing.
 // - kUnsupported for strings, sparse tensors, float8 and int4, values other than tensors, and an

@@ -60,7 +60,7 @@ struct OnnxWriteOptions {
 std::string ToOnnx(const Graph& graph, const OnnxWriteOptions& options = {});
 
 // Writes the model to a file. Throws the errors of ToOnnx, beginning with the path, and
-// kFailedPrecondition if the file cannot be written; the file is then unchanged.
+// kIo if the file cannot be written; the file is then unchanged.
 //
 //   SaveOnnx(graph, "model.onnx");
 void SaveOnnx(const Graph& graph, const std::string& path, const OnnxWriteOptions& options = {});

@@ -161,7 +161,7 @@ class BasicFunctionOpBuilder {
   }
   // Sets the function that makes the object that runs the operator. The object also computes the
   // gradient, with two exceptions: after setIsSubgraphOp() the gradient is the graph's, and after
-  // setNoGradient() there is none.
+  // noGradient() there is none.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -178,47 +178,47 @@ class BasicFunctionOpBuilder {
   }
   // Declares that the operator has no gradient, for instance because its StatefulOp has no
   // Backward.
-  BasicFunctionOpBuilder& setNoGradient() {
+  BasicFunctionOpBuilder& noGradient() {
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
         if (device.backward)
-          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
       record_->flags |= OPKIT_OP_NO_GRADIENT;
       host_.NoGradient();
     });
   }
   // Declares an attribute of any type, of type T, or of the type of its default. The functions get
   // the default if a node does not give the attribute. After the first declaration a node may give
-  // no undeclared attribute, unless setOpenAttrs() is called.
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+  // no undeclared attribute, unless allowUncheckedAttributes() is called.
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc) {
     return Declare({name, doc, false, {}, {}});
   }
   template <class T>
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc) {
     return Declare({name, doc, false, kAttributeTypeOf<T>, {}});
   }
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc, Attribute fallback) {
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc, Attribute fallback) {
     return Declare({name, doc, false, fallback.type(), fallback});
   }
   // Declares an attribute that every node must give.
   template <class T>
-  BasicFunctionOpBuilder& setRequiredAttr(const char* name, const char* doc) {
+  BasicFunctionOpBuilder& requiredArg(const char* name, const char* doc) {
     return Declare({name, doc, true, kAttributeTypeOf<T>, {}});
   }
-  BasicFunctionOpBuilder& setOpenAttrs() {
+  BasicFunctionOpBuilder& allowUncheckedAttributes() {
     return Guarded([&] { host_.OpenAttrs(); }).Set(OPKIT_OP_OPEN_ATTRS);
   }
   // Declares the next input or output: its name and, if limited, its dtypes. Without setParseAttrs
   // every node has exactly the declared inputs and outputs.
-  BasicFunctionOpBuilder& setInput(const char* name, const char* doc = "",
-                                   std::vector<DType> dtypes = {}) {
+  BasicFunctionOpBuilder& input(const char* name, const char* doc = "",
+                                std::vector<DType> dtypes = {}) {
     return Guarded([&] {
       record_->inputs.push_back({name, doc, std::move(dtypes)});
       host_.Input(record_->inputs);
     });
   }
-  BasicFunctionOpBuilder& setOutput(const char* name, const char* doc = "",
-                                    std::vector<DType> dtypes = {}) {
+  BasicFunctionOpBuilder& output(const char* name, const char* doc = "",
+                                 std::vector<DType> dtypes = {}) {
     return Guarded([&] {
       record_->outputs.push_back({name, doc, std::move(dtypes)});
       host_.Output(record_->outputs);
@@ -247,7 +247,7 @@ class BasicFunctionOpBuilder {
   // Sets the function that infers the outputs' shapes from the inputs', or the reverse. An unknown
   // extent is -1 (as unsigned int the largest number); a value without any known shape has an empty
   // shape. While something is unknown, a failure means only that no shape can be inferred yet. A
-  // library's operator with outputs needs this function, unless it calls setAllocatesOutputs().
+  // library's operator with outputs needs this function, unless it calls allocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -272,33 +272,33 @@ class BasicFunctionOpBuilder {
   }
   // Requests scratch memory for every run, forward or backward. The size depends only on the
   // attributes and the shapes of the forward inputs, so that a plan can reserve it.
-  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+  BasicFunctionOpBuilder& scratch(int64_t bytes) {
     host_.NeedsScratch();
-    return Once(record_->scratch, "setScratch",
+    return Once(record_->scratch, "scratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
   }
   template <class F>
     requires(!std::is_arithmetic_v<F>)
-  BasicFunctionOpBuilder& setScratch(F f) {
+  BasicFunctionOpBuilder& scratch(F f) {
     static_assert(detail::kFits<ScratchFunction, F>,
-                  "setScratch(f): write int64_t f(const AttrMap& attrs, const "
-                  "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+                  "scratch(f): write int64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes), or scratch(bytes)");
     host_.NeedsScratch();
-    return Once(record_->scratch, "setScratch", std::move(f));
+    return Once(record_->scratch, "scratch", std::move(f));
   }
   // Sets the function that counts the floating-point operations of a run with known shapes; the
   // toolkit counts the bytes.
   template <class F>
-  BasicFunctionOpBuilder& setFlops(F f) {
+  BasicFunctionOpBuilder& flops(F f) {
     static_assert(detail::kFits<FlopsFunction, F>,
-                  "setFlops(f): write uint64_t f(const AttrMap& attrs, const "
+                  "flops(f): write uint64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes, const "
                   "std::vector<std::vector<int64_t>>& outshapes)");
-    Once(record_->flops, "setFlops", std::move(f));
+    Once(record_->flops, "flops", std::move(f));
     return Guarded([&] { host_.Cost(); });
   }
   // Adds pairs {input, output} that may share memory.
-  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+  BasicFunctionOpBuilder& inplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded([&] {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
@@ -315,23 +315,23 @@ class BasicFunctionOpBuilder {
         .Set(OPKIT_OP_SUBGRAPH);
   }
   // Declares that the functions respect strides(). Otherwise strided inputs arrive as dense copies.
-  BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
+  BasicFunctionOpBuilder& acceptsStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
   // Declares that the functions respect OpReq::kAdd. Otherwise the toolkit adds their results.
-  BasicFunctionOpBuilder& setAcceptAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
+  BasicFunctionOpBuilder& acceptsAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
   // Declares that the work may end after forward has returned: forward calls OpResource::defer(),
   // and the holder of its result completes the run. For the CPU; on streams the stream completes
   // the run.
-  BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
+  BasicFunctionOpBuilder& async() { return Set(OPKIT_OP_ASYNC); }
   // Declares that data decides the shapes of outputs. An output that inference leaves open has no
   // dtype and no memory until forward calls OpResource::allocate_output. Not for CPU streams, where
   // the work runs after forward.
-  BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
+  BasicFunctionOpBuilder& allocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
   // effect beside its outputs: a graph never merges, folds or drops such nodes.
-  BasicFunctionOpBuilder& setHasEffects() {
+  BasicFunctionOpBuilder& stateful() {
     return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
-  BasicFunctionOpBuilder& setDoc(const char* doc) {
+  BasicFunctionOpBuilder& doc(const char* doc) {
     return Guarded([&] { record_->doc = doc, host_.Doc(); });
   }
 
@@ -387,7 +387,7 @@ class BasicFunctionOpBuilder {
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
       if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
-        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));

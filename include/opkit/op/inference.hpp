@@ -32,7 +32,6 @@ struct TensorInfo {
   // data, if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
-  std::string ToString() const { return StrCat(*this); }  // the same
 };
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.

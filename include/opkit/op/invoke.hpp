@@ -14,12 +14,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: the device of the first input
-  // Backends to try; default: the registry's order. kNotFound for a backend of which the program
-  // has no kernel.
-  std::string engine = {};
+  // Backends to try, in order, separated by commas; default: the registry's order. kNotFound for a
+  // backend of which the program has no kernel.
+  std::string backends = {};
   int num_outputs = -1;  // needed only if the schema leaves it open
-  // Uses only the backends of `engine`; kUnsupported if none of them accepts the call.
-  bool require_engine = false;
+  // kRequired uses no other backends; kUnsupported if none of them accepts the call.
+  BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and

@@ -79,11 +79,12 @@ class OperatorDef {
   // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
   // Preferred backends that are not in the program, or refuse the node, are skipped, so that one
   // net runs on machines with and without them. Of required backends, one must accept the node.
-  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    mutable_fields().engine = std::move(engine);
-    mutable_fields().engine_need = need;
+  OperatorDef& Backends(std::string backends, BackendNeed need = kPreferred) {
+    mutable_fields().backends = std::move(backends);
+    mutable_fields().backend_need = need;
     return *this;
   }
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
   const std::string& type() const { return fields().type; }
@@ -96,9 +97,9 @@ class OperatorDef {
   // Returns null if there is no subgraph of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
-  const std::string& engine() const { return fields().engine; }
-  bool requires_engine() const {
-    return fields().engine_need == kRequired && !fields().engine.empty();
+  const std::string& backends() const { return fields().backends; }
+  bool requires_backends() const {
+    return fields().backend_need == kRequired && !fields().backends.empty();
   }
   bool is_gradient_op() const { return fields().is_gradient_op; }
   Arguments& mutable_args() { return mutable_fields().args; }
@@ -108,7 +109,6 @@ class OperatorDef {
 
   // Returns the node's text for messages: "Scale 'name' (X) -> (Y)".
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
     return a.shared_ == b.shared_ || a.fields() == b.fields();
   }
@@ -123,8 +123,8 @@ class OperatorDef {
     Arguments args;
     std::vector<NamedSubgraph> subgraphs;
     ::opkit::Device device;
-    std::string engine;
-    BackendNeed engine_need = kPreferred;
+    std::string backends;
+    BackendNeed backend_need = kPreferred;
     bool is_gradient_op = false;
     friend bool operator==(const Fields&, const Fields&) = default;
   };

@@ -154,11 +154,11 @@ class OpSchema {
 
   // Sets the pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
-  OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
-  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  OpSchema& Inplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
+  OpSchema& Inplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(detail::InplaceRules::AnyOf(pairs));
   }
-  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
+  OpSchema& OneToOneInplace() { return Inplace(&detail::InplaceRules::OneToOne); }
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_.enforced = std::move(must), *this;
   }
@@ -193,19 +193,17 @@ class OpSchema {
                         std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
   // that is none of the values, becomes the schema's problem().
-  OpSchema& SetDefault(std::string_view name, Attribute value);
-  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
+  OpSchema& Default(std::string_view name, Attribute value);
+  OpSchema& Values(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
-  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
   // Declares that the operator's functions parse the attributes: as long as none is declared, a
   // node may give any.
   OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
   // Sets the function that infers the types and shapes of the outputs.
-  OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
-    return infer_ = std::move(infer), *this;
-  }
+  using InferenceFunction = UniqueFunction<void(InferenceContext&)>;
+  OpSchema& Infer(InferenceFunction infer) { return infer_ = std::move(infer), *this; }
   // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
   // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
@@ -219,7 +217,7 @@ class OpSchema {
 
   using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
                                              const std::vector<TensorInfo>&)>;
-  OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
+  OpSchema& Cost(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
@@ -239,7 +237,7 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
-  OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
   // Marks an operator that only plans insert: a library does not export it, because its host has
@@ -256,6 +254,17 @@ class OpSchema {
   OpSchema& TestInputs(UniqueFunction<std::vector<Tensor>(DType, uint64_t seed)> make) {
     return test_inputs_ = std::move(make), *this;
   }
+
+  // Caffe2's spellings of the setters.
+  OpSchema& SetDoc(std::string doc) { return Doc(std::move(doc)); }
+  OpSchema& AllowInplace(InplacePredicate may) { return Inplace(std::move(may)); }
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(pairs);
+  }
+  OpSchema& AllowOneToOneInplace() { return OneToOneInplace(); }
+  OpSchema& TensorInferenceFunction(InferenceFunction infer) { return Infer(std::move(infer)); }
+  OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
 
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
@@ -373,7 +382,7 @@ class OpSchema {
   bool runs_subgraphs_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
-  mutable UniqueFunction<void(InferenceContext&)> infer_;
+  mutable InferenceFunction infer_;
   mutable CostFunction cost_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;

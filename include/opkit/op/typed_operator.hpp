@@ -77,7 +77,7 @@ class TypedOp {
  public:
   explicit TypedOp(detail::TypedSchemaPtr typed) : typed_(std::move(typed)) {}
 
-  TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
+  TypedOp Doc(std::string doc) { return schema().Doc(std::move(doc)), *this; }
 
   // Requires the same shape of all these inputs and gives it to these outputs.
   template <FixedName... Names>
@@ -158,11 +158,11 @@ class TypedOp {
       constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
       constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
       if constexpr (kByElement && std::is_arithmetic_v<T>)
-        schema().SetDefault(Name.str(), static_cast<double>(value));
+        schema().Default(Name.str(), static_cast<double>(value));
       else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>)
-        schema().SetDefault(Name.str(), value);  // its range is checked when it is read
+        schema().Default(Name.str(), value);  // its range is checked when it is read
       else
-        schema().SetDefault(Name.str(), static_cast<Value>(value));
+        schema().Default(Name.str(), static_cast<Value>(value));
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -179,17 +179,16 @@ class TypedOp {
                   "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
                   "function");
     if constexpr (kStrings) {
-      schema().SetValues(Name.str(), {values.begin(), values.end()});
+      schema().Values(Name.str(), {values.begin(), values.end()});
       if (std::is_same_v<Value, std::string> && schema().FindAttribute(Name.str())->required)
-        schema().SetDefault(Name.str(), *values.begin());
+        schema().Default(Name.str(), *values.begin());
       return *this;
     } else {
       return detail::IgnoredOp();
     }
   }
-  // Sets the floating-point operations for each element of output 0.
-  TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
-  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // OpSchema's name
+  // Sets the floating-point operations for each element of output 0, as in OpSchema.
+  TypedOp PointwiseCost(uint64_t flops) { return schema().PointwiseCost(flops), *this; }
   // Sets the floating-point operations of a run by a function (const InferenceContext&) -> uint64_t
   // of the attributes and shapes.
   template <std::invocable<const InferenceContext&> F>

@@ -70,7 +70,7 @@ class CastOp : public ElementwiseOperator {
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Cast)
-    .SetDoc(
+    .Doc(
         "Converts elements to the type `to`. To bool: whether it is not 0. To an integer: from "
         "an integer the low bits, from a floating-point number the part before the point, the "
         "nearest integer there is for one outside, 0 for NaN. To a floating-point type: the "
@@ -82,7 +82,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Cast)
     .RequiredArg<int64_t>("to", "the type's number in ONNX's enumeration TensorProto.DataType")
     .Arg<int64_t>("saturate", "of the 8-bit floating-point types, which are not built", 1)
     .PointwiseCost(1)
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const DType to = detail::CastTarget(c.Arg<int64_t>("to", 0));
       c.SetOutput(0, to, c.input_shape(0));
       c.SetInput(0, DType::kUndefined, c.output(0).shape);

@@ -217,9 +217,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Concat)
     .Input(0, "inputs", "tensors of one dtype whose shapes differ along `axis` alone")
     .Output(0, "concat_result", "all of them, one behind the other")
     .RequiredArg<int64_t>("axis", "along which they are joined; negative ones count from the end")
-    .TensorInferenceFunction(detail::InferConcat)
+    .Infer(detail::InferConcat)
     .PointwiseCost(0)
-    .SetDoc("Joins tensors along an axis.");
+    .Doc("Joins tensors along an axis.");
 OPKIT_REGISTER_CPU_OPERATOR(Concat, ConcatOp);
 OPKIT_REGISTER_GRADIENT(Concat, detail::ConcatGradient);
 
@@ -232,10 +232,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Split)
     .Arg<int64_t>("axis", "along which it is cut; negative ones count from the end", 0)
     .Arg<int64_t>("num_outputs",
                   "cuts into that many equal parts, of which the last may be smaller")
-    .TensorInferenceFunction(detail::InferSplit)
+    .Infer(detail::InferSplit)
     .PointwiseCost(0)
-    .SetDoc(
-        "Cuts a tensor into parts along an axis, equal ones unless `split` gives their extents.");
+    .Doc("Cuts a tensor into parts along an axis, equal ones unless `split` gives their extents.");
 OPKIT_REGISTER_CPU_OPERATOR(Split, SplitOp);
 OPKIT_REGISTER_GRADIENT(Split, detail::SplitGradient);
 

@@ -132,9 +132,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(If)
                                    "the names that the inputs behind `cond` have in the branches")
     .RunsSubgraphs()
     .MutatesInputs(detail::InputsThatBranchesRewrite)
-    .TensorInferenceFunction(detail::InferIf)
-    .CostInferenceFunction([](auto&...) { return OpCost(); })
-    .SetDoc(
+    .Infer(detail::InferIf)
+    .Cost([](auto&...) { return OpCost(); })
+    .Doc(
         "Runs the subgraph `then_branch` if `cond` holds, and `else_branch` if it does not. "
         "The inputs of a branch are captured values, by name; what is said of the outputs "
         "before the run is what both branches agree on.");

@@ -87,9 +87,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Expand)
     .Input(0, "input", "any tensor")
     .Input(1, "shape", "that is broadcast with that of `input`", {DType::kInt64})
     .Output(0, "output", "`input`, with extents of 1 repeated")
-    .TensorInferenceFunction(detail::InferExpand)
+    .Infer(detail::InferExpand)
     .PointwiseCost(0)
-    .SetDoc("Broadcasts a tensor with a shape.");
+    .Doc("Broadcasts a tensor with a shape.");
 OPKIT_REGISTER_CPU_OPERATOR(Expand, ExpandOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Expand);
 
@@ -99,9 +99,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Tile)
     .Input(0, "input", "any tensor")
     .Input(1, "repeats", "how often, along each axis", {DType::kInt64})
     .Output(0, "output", "`input` laid side by side")
-    .TensorInferenceFunction(detail::InferTile)
+    .Infer(detail::InferTile)
     .PointwiseCost(0)
-    .SetDoc("Repeats a tensor along its axes.");
+    .Doc("Repeats a tensor along its axes.");
 OPKIT_REGISTER_CPU_OPERATOR(Tile, TileOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Tile);
 

@@ -124,14 +124,14 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Gather)
            {DType::kInt64, DType::kInt32})
     .Output(0, "output", "the shape of `data` with that of `indices` in the place of `axis`")
     .Arg<int64_t>("axis", "of `data`; negative ones count from the end", 0)
-    .TensorInferenceFunction(detail::InferGather)
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+    .Infer(detail::InferGather)
+    .Cost([](auto&, auto& inputs, auto& outputs) {
       OpCost cost;
       cost.bytes_written = OpSchema::Bytes(outputs[0]);
       cost.bytes_read = OpSchema::Bytes(inputs[1]) + cost.bytes_written;
       return cost;
     })
-    .SetDoc("Slices of a tensor along an axis, by their indices.");
+    .Doc("Slices of a tensor along an axis, by their indices.");
 OPKIT_REGISTER_CPU_OPERATOR(Gather, GatherOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Gather);
 
@@ -145,9 +145,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(GatherElements)
             "for each index, the element of `data` at that place along `axis` and at "
             "the place of the index itself along the others")
     .Arg<int64_t>("axis", "of `data`; negative ones count from the end", 0)
-    .TensorInferenceFunction(detail::InferGatherElements)
+    .Infer(detail::InferGatherElements)
     .PointwiseCost(0)
-    .SetDoc("Single elements of a tensor, by their indices along one axis.");
+    .Doc("Single elements of a tensor, by their indices along one axis.");
 OPKIT_REGISTER_CPU_OPERATOR(GatherElements, GatherElementsOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GatherElements);
 

@@ -171,11 +171,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Constant)
     .Arg<std::vector<int64_t>>("value_ints", "a list of int64")
     .Arg<float>("value_float", "a float scalar")
     .Arg<std::vector<float>>("value_floats", "a list of float")
-    .TensorInferenceFunction([](InferenceContext& c) {
-      c.SetOutputData(0, detail::ConstantValue(c.args()));
-    })
+    .Infer([](InferenceContext& c) { c.SetOutputData(0, detail::ConstantValue(c.args())); })
     .PointwiseCost(0)
-    .SetDoc("A tensor that an attribute holds.");
+    .Doc("A tensor that an attribute holds.");
 OPKIT_REGISTER_CPU_OPERATOR(Constant, ConstantOp);
 OPKIT_NO_GRADIENT(Constant);
 
@@ -185,9 +183,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ConstantOfShape)
     .Input(0, "input", "the extents", {DType::kInt64})
     .Output(0, "output", "of that shape")
     .Arg<Tensor>("value", "one element; by default a float 0")
-    .TensorInferenceFunction(detail::InferConstantOfShape)
+    .Infer(detail::InferConstantOfShape)
     .PointwiseCost(0)
-    .SetDoc("A tensor of equal elements.");
+    .Doc("A tensor of equal elements.");
 OPKIT_REGISTER_CPU_OPERATOR(ConstantOfShape, ConstantOfShapeOp);
 OPKIT_NO_GRADIENT(ConstantOfShape);
 
@@ -200,9 +198,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Range)
     .Input(1, "limit", "the numbers stop before it")
     .Input(2, "delta", "from one to the next; may be negative")
     .Output(0, "output", "start, start + delta, …: ceil((limit - start) / delta) of them")
-    .TensorInferenceFunction(detail::InferRange)
+    .Infer(detail::InferRange)
     .PointwiseCost(2)
-    .SetDoc("Numbers in equal steps.");
+    .Doc("Numbers in equal steps.");
 OPKIT_REGISTER_CPU_OPERATOR(Range, RangeOp);
 OPKIT_NO_GRADIENT(Range);
 

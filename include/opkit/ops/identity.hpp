@@ -132,7 +132,7 @@ class DropoutOp final : public StandardOperator {
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Dropout)
-    .SetDoc(
+    .Doc(
         "In inference the output is the data. In training elements are dropped at random, the "
         "others are scaled by 1 / (1 - ratio). With a seed every run drops the same ones.")
     .NumInputs(1, 3)
@@ -144,10 +144,10 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Dropout)
     .Output(0, "output", "of the type and shape of the data", FloatTypes::DTypes())
     .Output(1, "mask", "whether an element was kept", {DType::kBool})
     .Arg<int64_t>("seed", "of the random numbers, as NumPy's RandomState takes it")
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .Stateful()
     .PointwiseCost(1)
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       for (int i = 1; i < c.num_inputs(); ++i) {
         if (!c.HasInput(i) || !c.input_shape(i).is_known()) continue;
         if (const Shape shape = c.input_shape(i).ToShape(); shape.numel() != 1)

@@ -45,12 +45,12 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(NonZero)
             "[rank, n]: the indices of n elements, one row for each axis, in row-major "
             "order; a scalar counts as rank 1",
             {DType::kInt64})
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const SymbolicShape& input = c.input_shape(0);
       const Dim rank = !input.has_rank() ? Dim() : input.rank() == 0 ? Dim(1) : Dim(input.rank());
       c.SetOutput(0, DType::kInt64, {rank, Dim::AtMost(input.Elements())});
     })
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+    .Cost([](auto&, auto& inputs, auto& outputs) {
       const TensorInfo& x = inputs[0];
       OpCost cost = TrafficCost(OpSchema::Elements(x), inputs, outputs);
       // Before a run, assume that all elements of X are not zero.
@@ -59,7 +59,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(NonZero)
                              static_cast<uint64_t>((std::max)(x.shape.rank(), 1));
       return cost;
     })
-    .SetDoc("The indices of the elements that are not zero.");
+    .Doc("The indices of the elements that are not zero.");
 OPKIT_REGISTER_CPU_OPERATOR(NonZero, NonZeroOp);
 OPKIT_NO_GRADIENT(NonZero);
 

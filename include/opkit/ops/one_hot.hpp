@@ -94,9 +94,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(OneHot)
     .Input(2, "values", "[off, on]")
     .Output(0, "output", "the shape of `indices` with `axis` added, the dtype of `values`")
     .Arg<int64_t>("axis", "of the output, that is new; negative ones count from the end", -1)
-    .TensorInferenceFunction(detail::InferOneHot)
+    .Infer(detail::InferOneHot)
     .PointwiseCost(0)
-    .SetDoc("Indices as vectors that are on at one place.");
+    .Doc("Indices as vectors that are on at one place.");
 OPKIT_REGISTER_CPU_OPERATOR(OneHot, OneHotOp);
 OPKIT_NO_GRADIENT(OneHot);
 

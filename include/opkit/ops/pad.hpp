@@ -173,9 +173,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Pad)
         "what is added: a constant; edge, the element at the side; reflect, what lies on its other "
         "side; wrap, what the other side begins with",
         {"constant", "reflect", "edge", "wrap"})
-    .TensorInferenceFunction(detail::InferPad)
+    .Infer(detail::InferPad)
     .PointwiseCost(0)
-    .SetDoc("Adds elements at the sides of a tensor.");
+    .Doc("Adds elements at the sides of a tensor.");
 OPKIT_REGISTER_CPU_OPERATOR(Pad, PadOp);
 
 }}  // namespace opkit

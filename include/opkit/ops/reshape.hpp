@@ -177,7 +177,7 @@ class ReshapeBackGradient final : public NodeGradient {
 #define OPKIT_VIEW_OPERATOR(name)                             \
   OPKIT_REGISTER_CPU_OPERATOR(name, ViewOp);                  \
   OPKIT_REGISTER_GRADIENT(name, detail::ReshapeBackGradient); \
-  OPKIT_STANDARD_OPERATOR_SCHEMA(name).NumOutputs(1).AllowInplace({{0, 0}}).PointwiseCost(0)
+  OPKIT_STANDARD_OPERATOR_SCHEMA(name).NumOutputs(1).Inplace({{0, 0}}).PointwiseCost(0)
 
 OPKIT_VIEW_OPERATOR(Reshape)
     .NumInputs(2)
@@ -188,32 +188,32 @@ OPKIT_VIEW_OPERATOR(Reshape)
            {DType::kInt64})
     .Output(0, "reshaped", "the elements of `data` in the same order")
     .Arg<int64_t>("allowzero", "1: a 0 in `shape` is an extent of 0", 0)
-    .TensorInferenceFunction(detail::InferReshape)
-    .SetDoc("Gives a tensor another shape of the same element count.");
+    .Infer(detail::InferReshape)
+    .Doc("Gives a tensor another shape of the same element count.");
 
 OPKIT_VIEW_OPERATOR(Flatten)
     .NumInputs(1)
     .Input(0, "input", "any tensor")
     .Output(0, "output", "of rank 2: the axes before `axis` in the first, the others in the second")
     .Arg<int64_t>("axis", "the first axis that goes into the second; -rank to rank", 1)
-    .TensorInferenceFunction(detail::InferFlatten)
-    .SetDoc("Makes a matrix of a tensor.");
+    .Infer(detail::InferFlatten)
+    .Doc("Makes a matrix of a tensor.");
 
 OPKIT_VIEW_OPERATOR(Squeeze)
     .NumInputs(1, 2)
     .Input(0, "data", "any tensor")
     .Input(1, "axes", "to leave out; by default all of extent 1", {DType::kInt64})
     .Output(0, "squeezed", "the same elements")
-    .TensorInferenceFunction(detail::InferSqueeze)
-    .SetDoc("Leaves out axes of extent 1.");
+    .Infer(detail::InferSqueeze)
+    .Doc("Leaves out axes of extent 1.");
 
 OPKIT_VIEW_OPERATOR(Unsqueeze)
     .NumInputs(2)
     .Input(0, "data", "any tensor")
     .Input(1, "axes", "of the output, that are new", {DType::kInt64})
     .Output(0, "expanded", "the same elements")
-    .TensorInferenceFunction(detail::InferUnsqueeze)
-    .SetDoc("Adds axes of extent 1.");
+    .Infer(detail::InferUnsqueeze)
+    .Doc("Adds axes of extent 1.");
 #undef OPKIT_VIEW_OPERATOR
 
 }}  // namespace opkit

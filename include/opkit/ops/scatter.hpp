@@ -113,7 +113,7 @@ class ScatterNDOp final : public StandardOperator {
 OPKIT_STANDARD_OPERATOR_SCHEMA(ScatterND)
     .NumInputs(3)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices", "the last axis holds the first indices into `data` of a slice of it",
            {DType::kInt64})
@@ -122,9 +122,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ScatterND)
     .Arg("reduction",
          "how a slice meets what is there: none replaces it; max and min of a NaN are NaN",
          {"none", "add", "mul", "max", "min"})
-    .TensorInferenceFunction(detail::InferScatterND)
+    .Infer(detail::InferScatterND)
     .PointwiseCost(0)
-    .SetDoc("Writes slices of a tensor to places that indices give.");
+    .Doc("Writes slices of a tensor to places that indices give.");
 OPKIT_REGISTER_CPU_OPERATOR(ScatterND, ScatterNDOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ScatterND);
 

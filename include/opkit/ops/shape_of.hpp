@@ -71,9 +71,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Shape)
     .Output(0, "shape", "its extents", {DType::kInt64})
     .Arg<int64_t>("start", "the first axis; negative ones count from the end, all are clamped", 0)
     .Arg<int64_t>("end", "the axis behind the last; by default the rank")
-    .TensorInferenceFunction(detail::InferShape)
-    .CostInferenceFunction([](auto&...) { return OpCost(); })
-    .SetDoc("The extents of a tensor.");
+    .Infer(detail::InferShape)
+    .Cost([](auto&...) { return OpCost(); })
+    .Doc("The extents of a tensor.");
 OPKIT_REGISTER_CPU_OPERATOR(Shape, ShapeOp);
 OPKIT_NO_GRADIENT(Shape);
 
@@ -82,9 +82,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Size)
     .NumOutputs(1)
     .Input(0, "data", "any tensor")
     .Output(0, "size", "its element count, a scalar", {DType::kInt64})
-    .TensorInferenceFunction(detail::InferSize)
-    .CostInferenceFunction([](auto&...) { return OpCost(); })
-    .SetDoc("The number of elements of a tensor.");
+    .Infer(detail::InferSize)
+    .Cost([](auto&...) { return OpCost(); })
+    .Doc("The number of elements of a tensor.");
 OPKIT_REGISTER_CPU_OPERATOR(Size, SizeOp);
 OPKIT_NO_GRADIENT(Size);
 

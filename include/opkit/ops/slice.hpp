@@ -200,9 +200,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Slice)
     .Input(4, "steps", "from one index to the next, by default 1; negative ones go backwards",
            {DType::kInt64, DType::kInt32})
     .Output(0, "output", "the elements at those indices")
-    .TensorInferenceFunction(detail::InferSlice)
+    .Infer(detail::InferSlice)
     .PointwiseCost(0)
-    .SetDoc("A part of a tensor: the indices from `starts` to before `ends` on each of `axes`.");
+    .Doc("A part of a tensor: the indices from `starts` to before `ends` on each of `axes`.");
 OPKIT_REGISTER_CPU_OPERATOR(Slice, SliceOp);
 OPKIT_NODE_GRADIENT(Slice) {
   std::vector<std::string> inputs = Def().inputs();  // starts, ends, axes, steps at index 1 to 4
@@ -215,13 +215,13 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(SliceGradient)
     .NumInputs(4, 6)
     .NumOutputs(1)
     .Private()
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       SymbolicShape shape;
       if (c.input_shape(0).has_rank()) shape = SymbolicShape::OfRank(c.input_shape(0).rank());
       if (const auto known = KnownIntegerList(c, 1, "shape")) shape = Shape(*known);
       c.SetOutput(0, c.input_dtype(0), shape);
     })
-    .SetDoc("The gradient of Slice: zeros of a shape, but for a part.");
+    .Doc("The gradient of Slice: zeros of a shape, but for a part.");
 OPKIT_REGISTER_CPU_OPERATOR(SliceGradient, SliceGradientOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(SliceGradient);
 

@@ -65,11 +65,11 @@ OPKIT_OPERATOR_SCHEMA(Subgraph)
     .NeedsSubgraph()
     .RunsSubgraphs()
     .AllowUncheckedAttributes()  // for attributes that a partitioner adds
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       detail::InferAsBody(c, detail::SubgraphBodyOf(c.def()), detail::kSubgraphBody);
     })
-    .CostInferenceFunction([](auto&...) { return OpCost(); })
-    .SetDoc(
+    .Cost([](auto&...) { return OpCost(); })
+    .Doc(
         "Runs the subgraph `body`. Inputs and outputs are bound by position, and types, shapes, "
         "the inputs that are written to and the gradient are those of the body.");
 OPKIT_REGISTER_CPU_OPERATOR(Subgraph, SubgraphOp);

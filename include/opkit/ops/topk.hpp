@@ -83,7 +83,7 @@ inline void InferTopK(InferenceContext& c) {
 }  // namespace detail
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(TopK)
-    .SetDoc(
+    .Doc(
         "The K largest or smallest elements along an axis, best first, and their indices. Of "
         "equal elements the one with the lower index comes first; a NaN counts as larger than "
         "every number.")
@@ -97,7 +97,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(TopK)
     .Arg<int64_t>("largest", "1: the largest elements; 0: the smallest", 1)
     .Arg<int64_t>("sorted", "1: best first; 0: the order does not matter", 1)
     .PointwiseCost(8)
-    .TensorInferenceFunction(&detail::InferTopK);
+    .Infer(&detail::InferTopK);
 OPKIT_REGISTER_CPU_OPERATOR(TopK, TopKOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(TopK);
 

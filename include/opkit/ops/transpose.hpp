@@ -99,9 +99,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Transpose)
     .Input(0, "data", "any tensor")
     .Output(0, "transposed", "axis i is axis perm[i] of `data`")
     .Arg<std::vector<int64_t>>("perm", "every axis of `data` once; by default the reverse order")
-    .TensorInferenceFunction(detail::InferTranspose)
+    .Infer(detail::InferTranspose)
     .PointwiseCost(0)
-    .SetDoc("Puts the axes of a tensor in another order.");
+    .Doc("Puts the axes of a tensor in another order.");
 OPKIT_REGISTER_CPU_OPERATOR(Transpose, TransposeOp);
 
 }}  // namespace opkit

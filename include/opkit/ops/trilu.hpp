@@ -76,7 +76,7 @@ class TriluOp final : public StandardOperator {
 OPKIT_STANDARD_OPERATOR_SCHEMA(Trilu)
     .NumInputs(1, 2)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .Input(0, "input", "matrices in the last two axes")
     .Input(1, "k",
            "the diagonal that the triangle ends at: 0, by default, is the main one, "
@@ -84,9 +84,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Trilu)
            {DType::kInt64})
     .Output(0, "output", "`input`, with zeros outside the triangle")
     .Arg<int64_t>("upper", "1: the upper triangle stays, 0: the lower one", 1)
-    .TensorInferenceFunction(detail::InferTrilu)
+    .Infer(detail::InferTrilu)
     .PointwiseCost(0)
-    .SetDoc("The upper or lower triangle of matrices, the diagonal included.");
+    .Doc("The upper or lower triangle of matrices, the diagonal included.");
 OPKIT_REGISTER_CPU_OPERATOR(Trilu, TriluOp);
 
 }}  // namespace opkit

@@ -35,8 +35,7 @@ class WhereOp : public ElementwiseOperator {
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Where)
-    .SetDoc(
-        "The output is X where the condition is true, else Y. Inputs are broadcast as in NumPy.")
+    .Doc("The output is X where the condition is true, else Y. Inputs are broadcast as in NumPy.")
     .NumInputs(3)
     .NumOutputs(1)
     .Input(0, "condition", "which to take", {DType::kBool})
@@ -44,7 +43,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Where)
     .Input(2, "Y", "where it is false, of the type of X", AllDTypes())
     .Output(0, "output", "of the type of X, of the shape that the inputs are broadcast to",
             AllDTypes())
-    .AllowInplace({{1, 0}, {2, 0}})
+    .Inplace({{1, 0}, {2, 0}})
     .PointwiseCost(1)
     .TestInputs([](DType dtype, uint64_t seed) {
       const std::vector<Shape> shapes = detail::BroadcastTestShapes(seed);
@@ -54,7 +53,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Where)
                     detail::MakeTestInputs({shapes[1]}, DType::kBool, seed, 0, 1)[0]);
       return inputs;
     })
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const DType dtype = ExpectSameDType(c, 1);
       c.SetOutput(0, dtype, detail::BroadcastInputs(c, 3));
     });

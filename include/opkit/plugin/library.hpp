@@ -8,7 +8,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct LoadOptions {
   // Backend name of the library's kernels for operators that exist already; a node selects them
-  // with .Engine(backend). Empty for the file's name without "lib" and ".so".
+  // with .Backends(backend). Empty for the file's name without "lib" and ".so".
   std::string backend = {};
   // Puts the library's kernels before those that an operator has already, until the library is
   // unloaded.
@@ -38,7 +38,7 @@ class Library {
   Library() = default;
   // Loads a file and registers all of its operators, or none. A file that is loaded already and has
   // not changed is not loaded again. An operator that exists already gets another backend. A file
-  // without operators causes a warning to the log hook (SetLogHook). Throws kNotFound for a missing
+  // without operators causes a warning to the log hook (SetLogHook). Throws kIo for a missing
   // file; kUnsupported for a file of another machine or another ABI version; kInvalidArgument for a
   // file that is not such a library, or has a fault; kAlreadyExists for two operators of one name
   // in it; kFailedPrecondition for a loaded file with other options; or the failure that the

@@ -1,5 +1,5 @@
 // Writes a profile as a Chrome trace: JSON that Perfetto (https://ui.perfetto.dev) and
-// chrome://tracing show. Also the default format of WriteProfileFile.
+// chrome://tracing show. Also the default format of SaveProfileFile.
 #ifndef OPKIT_PROFILE_CHROME_TRACE_HPP_
 #define OPKIT_PROFILE_CHROME_TRACE_HPP_
 
@@ -13,9 +13,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The pair ends with the operator's event or, if the device has a clock, with the work on the
 // device. Arrows (bind_id) lead from the push of a task, a complete event without duration, to its
 // run. Times are microseconds with three decimals. Bytes of a name that are not UTF-8 become
-// U+FFFD. Counter values that are not finite are left out. Throws kFailedPrecondition if the file
+// U+FFFD. Counter values that are not finite are left out. Throws kIo if the file
 // cannot be written.
-void WriteChromeTrace(const Profile& profile, const std::string& path);
+void SaveChromeTrace(const Profile& profile, const std::string& path);
 
 }}  // namespace opkit
 

@@ -10,7 +10,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // From Arm to Disarm, a signal that ends the process first writes the profile recorded so far to
-// `path` (see WriteProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
+// `path` (see SaveProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
 // Faults (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) are caught even if the program
 // handles them. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM and SIGXCPU are caught only if
 // the program neither handles nor ignores them. Threads that crash meanwhile wait for the trace.

@@ -9,7 +9,7 @@ namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
 // session lasts to the end of the process, or until the program calls Profiler::Start.
-// WriteProfileFile then writes the file, with the process id for each "%p" in its name. Returns
+// SaveProfileFile then writes the file, with the process id for each "%p" in its name. Returns
 // true if a session was started, by this call or an earlier one.
 bool ProfileByEnvironment();
 

@@ -4,13 +4,15 @@
 //   Profiler::Start();
 //   executor.Run();
 //   Profiler::Stop();
-//   std::puts(ToString(Profiler::Table()).c_str());
-//   Profiler::WriteChromeTrace("trace.json");   // for https://ui.perfetto.dev
+//   std::puts(ToString(MakeProfileTable(Profiler::Read())).c_str());
+//   SaveChromeTrace(Profiler::Read(), "trace.json");   // for https://ui.perfetto.dev
 #ifndef OPKIT_PROFILE_PROFILER_HPP_
 #define OPKIT_PROFILE_PROFILER_HPP_
 
+#include "opkit/profile/chrome_trace.hpp"
 #include "opkit/profile/environment.hpp"
 #include "opkit/profile/options.hpp"
+#include "opkit/profile/perfetto_trace.hpp"
 #include "opkit/profile/profile.hpp"
 #include "opkit/profile/profile_table.hpp"
 #include "opkit/profile/report.hpp"
@@ -33,17 +35,9 @@ class Profiler {
   static void Resume();
   static bool IsRunning();
 
-  // Returns the session's recording so far: all threads, spans that are still open included.
+  // Returns the session's recording so far, and keeps it: all threads, spans that are still open
+  // included. MakeProfileTable, SaveChromeTrace, SavePerfettoTrace and SaveReport take it.
   static Profile Read();
-  static ProfileTable Table(const ProfileTableOptions& options = {});
-  // Writes the recording so far to a file, and keeps it. Throws kFailedPrecondition if the file
-  // cannot be written.
-  static void WriteChromeTrace(const std::string& path);
-  static void WritePerfettoTrace(const std::string& path);
-  // Writes a page for a browser. Also throws kUnsupported if the program does not include
-  // opkit/report/report.hpp.
-  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {},
-                          const RunReport& run = {});
 };
 
 // Records a part of the program's own code, as a child of the current invocation. A scope must end

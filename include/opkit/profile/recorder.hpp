@@ -188,7 +188,7 @@ class ThreadProfile {
 // that are open when the process ends still use it.
 class Recorder final : public SpanSink, public MemorySink {
  public:
-  static Recorder& Get();
+  static Recorder& Global();
 
   // Begins an empty session. Throws kFailedPrecondition while a session runs, kInvalidArgument for
   // wrong options.

@@ -1,4 +1,4 @@
-// WriteReport: writes a profile as a page for a browser. The writer itself is
+// SaveReport: writes a profile as a page for a browser. The writer itself is
 // opkit/report/report.hpp, which registers itself if a program includes it. Programs that only
 // record do not compile it.
 #ifndef OPKIT_PROFILE_REPORT_HPP_
@@ -36,10 +36,10 @@ struct RunReport {
 
 // Writes a profile as a page. `table` sets the options of its table; `table.peak` adds a roofline.
 // `run` adds the graph, its memory, and what partitioners took of it. Throws kUnsupported if no
-// file of the program includes opkit/report/report.hpp, kFailedPrecondition if the file cannot be
+// file of the program includes opkit/report/report.hpp, kIo if the file cannot be
 // written.
-void WriteReport(const Profile& profile, const std::string& path,
-                 const ProfileTableOptions& table = {}, const RunReport& run = {});
+void SaveReport(const Profile& profile, const std::string& path,
+                const ProfileTableOptions& table = {}, const RunReport& run = {});
 
 namespace detail {
 

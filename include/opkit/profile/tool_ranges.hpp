@@ -16,7 +16,7 @@ class ToolRanges {
  public:
   // Returns the tools that watch this process, loaded once, at the first call; null if there are
   // none. Reports a library that cannot be loaded on stderr.
-  static const ToolRanges* OfProcess();
+  static const ToolRanges* Global();
   // Loads a tool from its library. NVTX_INJECTION64_PATH names the library of NVTX, which has the
   // symbol InitializeInjectionNvtx2. INTEL_LIBITTNOTIFY64 names the library of ITT, which has
   // __itt_api_init or the functions themselves. Throws kNotFound with the name of what is missing.

@@ -144,7 +144,7 @@ TEST_CASE("A proposal takes no time in proportion to an image's extent") {
   const TensorInfo image(DType::kFloat32, Shape{1, 3, 4, int64_t{1} << 40});
   const TensorInfo w(DType::kFloat32, Shape{4, 3, 3, 3});
   OperatorDef def("Conv", {"x", "w"}, {"y"}, {{"pads", Ints{0, 1, 0, 1}}});
-  def.Engine("eigen");
+  def.Backends("eigen");
   const auto outputs = OpRegistry::Global().GetSchema("Conv").InferOutputs(def, {image, w});
   const auto all = KernelCandidates(def, std::vector<TensorInfo>{image, w}, outputs);
   CHECK(Contains(all[0].dropped, "too large"));
@@ -154,12 +154,12 @@ TEST_CASE("Other shapes in the next run, and another type refused") {
   Workspace ws;
   Tensor *x = ws.CreateTensor("x"), *w = ws.CreateTensor("w");
   *w = Random({4, 3, 3, 3}, 1);
-  const OperatorDef def = OperatorDef("Conv", {"x", "w"}, {"y"}).Engine("eigen");
+  const OperatorDef def = OperatorDef("Conv", {"x", "w"}, {"y"}).Backends("eigen");
   const auto conv = CreateOperator(def, &ws);
   for (int64_t size : {9, 4, 20}) {
     *x = Random({1, 3, size, size}, 2);
     conv->Run();
-    CheckClose(*ws.GetTensor("y"), Invoke("Conv", {*x, *w}, {}, {.engine = "reference"})[0]);
+    CheckClose(*ws.GetTensor("y"), Invoke("Conv", {*x, *w}, {}, {.backends = "reference"})[0]);
   }
   *x = Random({1, 3, 9, 9}, 2, DType::kFloat64);
   CHECK(Contains(ErrorOf([&] { conv->Run(); }).message(),

@@ -23,7 +23,7 @@ const char* const kUnary[] = {
 const char* const kBinary[] = {"Add", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "Sum"};
 
 Tensor Run(const std::string& op, const std::string& engine, const std::vector<Tensor>& inputs) {
-  return Invoke(op, inputs, {}, {.engine = engine})[0];
+  return Invoke(op, inputs, {}, {.backends = engine})[0];
 }
 // Relative, absolute below 1; NaN and infinity must be where the plain operator has them.
 double Difference(const Tensor& found, const Tensor& expected) {
@@ -254,7 +254,7 @@ TEST_CASE("an output in place of either input is right for every length") {
       ws.CreateTensor("a")->CopyFrom(a);
       ws.CreateTensor("b")->CopyFrom(b);
       OperatorDef def("Sub", {"a", "b"}, {out});
-      CreateOperator(def.Engine("eigen"), &ws)->Run();
+      CreateOperator(def.Backends("eigen"), &ws)->Run();
       CHECK(Difference(*ws.GetTensor(out), Run("Sub", "reference", {a, b})) == 0);
     }
   }

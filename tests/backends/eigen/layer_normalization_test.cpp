@@ -45,9 +45,9 @@ TEST_CASE("A mean far from 0 costs no more digits than in the plain operator") {
   for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data<float>()[i] += 1000;
   const Tensor one = Filled({50}, 1);
   const auto eigen =
-      Invoke("LayerNormalization", {x, one}, {}, {.engine = "eigen", .num_outputs = 1});
+      Invoke("LayerNormalization", {x, one}, {}, {.backends = "eigen", .num_outputs = 1});
   const auto plain =
-      Invoke("LayerNormalization", {x, one}, {}, {.engine = "reference", .num_outputs = 1});
+      Invoke("LayerNormalization", {x, one}, {}, {.backends = "reference", .num_outputs = 1});
   for (int64_t i = 0; i < x.numel(); ++i)
     CHECK(eigen[0].data<float>()[i] == doctest::Approx(plain[0].data<float>()[i]).epsilon(1e-3));
 }

@@ -96,14 +96,15 @@ TEST_CASE("Gemm with every form of C, scaled and transposed") {
 
 TEST_CASE("C is not read where beta is 0") {
   const Tensor c = Filled({2}, std::numeric_limits<float>::quiet_NaN()), one = Filled({2, 2}, 1);
-  CHECK(Invoke("Gemm", {one, one, c}, {{"beta", 0.f}}, {.engine = "eigen"})[0].ToVector<float>() ==
-        std::vector<float>(4, 2.f));
+  CHECK(
+      Invoke("Gemm", {one, one, c}, {{"beta", 0.f}}, {.backends = "eigen"})[0].ToVector<float>() ==
+      std::vector<float>(4, 2.f));
 }
 
 TEST_CASE("float64 is computed, other types go to the plain operator") {
   const Tensor a = Random({5, 70}, 1, DType::kFloat64), b = Random({70, 9}, 2, DType::kFloat64);
-  const auto fast = Invoke("MatMul", {a, b}, {}, {.engine = "eigen"})[0].ToVector<double>();
-  const auto plain = Invoke("MatMul", {a, b}, {}, {.engine = "reference"})[0].ToVector<double>();
+  const auto fast = Invoke("MatMul", {a, b}, {}, {.backends = "eigen"})[0].ToVector<double>();
+  const auto plain = Invoke("MatMul", {a, b}, {}, {.backends = "reference"})[0].ToVector<double>();
   for (size_t i = 0; i < fast.size(); ++i)
     CHECK(fast[i] == doctest::Approx(plain[i]).epsilon(1e-13));
   const Tensor ints = Tensor::From<int32_t>({1, 1}, {3});

@@ -48,7 +48,7 @@ TEST_CASE("BatchNormalization takes statistics for every activation") {
       Invoke("BatchNormalization",
              {Tensor::From<float>({2, 1, 2}, {3, 5, 10, 20}), of_sample({2, 1}), of_sample({1, 0}),
               of_sample({1, 10}), of_sample({3, 24})},
-             {{"epsilon", 1.f}, {"spatial", 0}}, {.engine = "eigen", .num_outputs = 1})[0];
+             {{"epsilon", 1.f}, {"spatial", 0}}, {.backends = "eigen", .num_outputs = 1})[0];
   CHECK(y.ToVector<float>() == std::vector<float>{3, -1, 10, 2});
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("Training is left to the plain operator") {
   const std::vector<Tensor> inputs = BatchInputs({2, 3, 4});
   OperatorDef def("BatchNormalization", {"0", "1", "2", "3", "4"}, {"y"}, {{"training_mode", 1}});
   for (size_t i = 0; i < 5; ++i) *ws.CreateTensor(def.inputs()[i]) = inputs[i];
-  CHECK(Contains(ErrorOf([&] { CreateOperator(def.Engine("eigen"), &ws)->Run(); }).message(),
+  CHECK(Contains(ErrorOf([&] { CreateOperator(def.Backends("eigen"), &ws)->Run(); }).message(),
                  "does not train"));
 }
 

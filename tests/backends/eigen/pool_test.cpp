@@ -107,8 +107,8 @@ TEST_CASE("Windows whose copies would fill the memory are left to the plain oper
   const Arguments deep = {{"kernel_shape", Ints(4, 1 << 15)}, {"pads", Ints(8, 1 << 14)}};
   CHECK_FALSE(IsTakenBy("eigen", "MaxPool", {x}, wide, 1));
   CHECK_FALSE(IsTakenBy("eigen", "MaxPool", {Random({1, 1, 4, 4, 4, 4}, 1)}, deep, 1));
-  CheckClose(Invoke("MaxPool", {x}, wide, {.engine = "eigen,reference", .num_outputs = 1})[0],
-             Invoke("MaxPool", {x}, wide, {.engine = "reference", .num_outputs = 1})[0]);
+  CheckClose(Invoke("MaxPool", {x}, wide, {.backends = "eigen,reference", .num_outputs = 1})[0],
+             Invoke("MaxPool", {x}, wide, {.backends = "reference", .num_outputs = 1})[0]);
 }
 
 TEST_CASE("A proposal for an image of any length takes no memory in proportion to it") {
@@ -131,7 +131,8 @@ TEST_CASE("The same plane has the same average wherever it lies in memory") {
     Tensor x({1, kPlanes, side, side}, DType::kFloat32);
     for (int64_t c = 0; c < kPlanes; ++c)
       std::copy_n(plane.data<float>(), plane.numel(), x.mutable_data<float>() + c * plane.numel());
-    const Tensor y = Invoke("GlobalAveragePool", {x}, {}, {.engine = "eigen", .num_outputs = 1})[0];
+    const Tensor y =
+        Invoke("GlobalAveragePool", {x}, {}, {.backends = "eigen", .num_outputs = 1})[0];
     for (int64_t c = 1; c < kPlanes; ++c) CHECK(y.data<float>()[c] == y.data<float>()[0]);
   }
 }
@@ -152,12 +153,12 @@ TEST_CASE("The mean of a large plane loses nothing, and that of large numbers is
 TEST_CASE("Indices are left to the plain operator") {
   const Tensor x = Random({1, 2, 9}, 1);
   const auto found = Invoke("MaxPool", {x}, {{"kernel_shape", Ints{3}}},
-                            {.engine = "eigen,reference", .num_outputs = 2});
+                            {.backends = "eigen,reference", .num_outputs = 2});
   CHECK(found[1].dtype() == DType::kInt64);
   Workspace ws;
   *ws.CreateTensor("x") = x;
   const OperatorDef def =
-      OperatorDef("MaxPool", {"x"}, {"y", "i"}, {{"kernel_shape", Ints{3}}}).Engine("eigen");
+      OperatorDef("MaxPool", {"x"}, {"y", "i"}, {{"kernel_shape", Ints{3}}}).Backends("eigen");
   CHECK(Contains(ErrorOf([&] { CreateOperator(def, &ws)->Run(); }).message(),
                  "does not find indices"));
 }

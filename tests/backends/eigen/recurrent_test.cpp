@@ -100,7 +100,7 @@ TEST_CASE("No steps, no sequences, and only some outputs") {
                                   OperatorDef("LSTM", {"x", "w", "r"}, {"", "", "c2"}),
                                   OperatorDef("LSTM", {"x", "w", "r"}, {"y2"})}) {
     OperatorDef def = some;
-    CreateOperator(def.Engine("eigen"), &ws)->Run();
+    CreateOperator(def.Backends("eigen"), &ws)->Run();
   }
   CheckClose(*ws.GetTensor("y2"), *ws.GetTensor("y"));
   CheckClose(*ws.GetTensor("h2"), *ws.GetTensor("h"));

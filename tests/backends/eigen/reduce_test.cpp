@@ -47,11 +47,11 @@ TEST_CASE("Long rows and many of them, on any number of threads") {
 TEST_CASE("A long sum loses nothing") {
   for (const Shape& shape : {Shape{3'000'000, 1}, Shape{1'500'000, 2}, Shape{1, 3'000'000}}) {
     const Tensor x = Filled(shape, 0.1f), axes = Tensor::From<int64_t>({2}, {0, 1});
-    CHECK(Invoke("ReduceSum", {x, axes}, {}, {.engine = "eigen"})[0].ToVector<float>()[0] ==
+    CHECK(Invoke("ReduceSum", {x, axes}, {}, {.backends = "eigen"})[0].ToVector<float>()[0] ==
           doctest::Approx(300'000.00447).epsilon(1e-5));
   }
   const Tensor columns = Filled({1'000'000, 2}, 0.1f), first = Tensor::From<int64_t>({1}, {0});
-  CHECK(Invoke("ReduceSum", {columns, first}, {}, {.engine = "eigen"})[0].ToVector<float>()[1] ==
+  CHECK(Invoke("ReduceSum", {columns, first}, {}, {.backends = "eigen"})[0].ToVector<float>()[1] ==
         doctest::Approx(100'000.00149).epsilon(1e-5));
 }
 
@@ -83,8 +83,9 @@ TEST_CASE("Numbers whose sums, squares and products float does not hold") {
       for (const int64_t axis : {0, 1}) {
         if (axis >= x.rank()) continue;
         const std::vector<Tensor> inputs = {x, Tensor::From<int64_t>({1}, {axis})};
-        const auto found = Invoke(op, inputs, {}, {.engine = "eigen"})[0].ToVector<float>();
-        const auto expected = Invoke(op, inputs, {}, {.engine = "reference"})[0].ToVector<float>();
+        const auto found = Invoke(op, inputs, {}, {.backends = "eigen"})[0].ToVector<float>();
+        const auto expected =
+            Invoke(op, inputs, {}, {.backends = "reference"})[0].ToVector<float>();
         for (size_t i = 0; i < found.size(); ++i)
           CHECK(std::abs(found[i] - expected[i]) <= 1e-6f * expected[i]);
       }

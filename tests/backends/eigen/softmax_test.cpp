@@ -38,7 +38,7 @@ TEST_CASE("The softmax of minus infinity is 0") {
   for (const int axis : {0, 1}) {
     Tensor x = Filled({40, 40}, -inf);
     for (int64_t i = 0; i < 40; ++i) x.mutable_data<float>()[41 * i] = 1;
-    const auto y = Invoke("Softmax", {x}, {{"axis", axis}}, {.engine = "eigen"})[0];
+    const auto y = Invoke("Softmax", {x}, {{"axis", axis}}, {.backends = "eigen"})[0];
     for (int64_t i = 0; i < y.numel(); ++i) REQUIRE(y.data<float>()[i] == (i % 41 == 0));
   }
 }

@@ -27,11 +27,11 @@ Tensor RandomOf(DType dtype, const Shape& shape, uint64_t seed) {
 
 void Compare(const Tensor& x, const Arguments& args) {
   INFO(ToString(x), ", perm ", args.Has("perm") ? StrCat(args.Get<Ints>("perm")) : "");
-  const Tensor expected = Invoke("Transpose", {x}, args, {.engine = "reference"})[0];
+  const Tensor expected = Invoke("Transpose", {x}, args, {.backends = "reference"})[0];
   static ThreadPool pools[2] = {ThreadPool(1), ThreadPool(3)};
   for (ThreadPool& pool : pools) {
     const PoolScope scope(pool);
-    const Tensor found = Invoke("Transpose", {x}, args, {.engine = "eigen"})[0];
+    const Tensor found = Invoke("Transpose", {x}, args, {.backends = "eigen"})[0];
     CHECK(found.shape() == expected.shape());
     CHECK(found.dtype() == expected.dtype());
     CHECK(detail::SameBytes(found, expected));
@@ -84,10 +84,10 @@ TEST_CASE("Views are read where they lie") {
 }
 
 TEST_CASE("One operator serves inputs of several ranks") {
-  ResolvedOperator transpose("Transpose", 1, {}, {.engine = "eigen"});
+  ResolvedOperator transpose("Transpose", 1, {}, {.backends = "eigen"});
   for (const Shape& shape : {Shape{2, 3}, Shape{2, 3, 4}, Shape{3, 2}}) {
     const Tensor x = RandomOf(DType::kFloat32, shape, 10);
-    const Tensor expected = Invoke("Transpose", {x}, {}, {.engine = "reference"})[0];
+    const Tensor expected = Invoke("Transpose", {x}, {}, {.backends = "reference"})[0];
     const Tensor found = transpose({x})[0];
     CHECK(found.shape() == expected.shape());
     CHECK(detail::SameBytes(found, expected));

@@ -46,7 +46,7 @@ TEST_CASE("In blocks already, convolutions of few operations stay there") {
     CHECK(plan.choice(1).kernel->backend == "onednn");
     Graph plain = graph;
     for (int i = 0; i < plain.num_nodes(); ++i)
-      plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
+      plain.ReplaceNode(i, OperatorDef(plain.node(i)).Backends("reference", kRequired));
     for (const int threads : {1, 3}) CheckClose(RunGraph(graph, x, threads), RunGraph(plain, x));
   }
 }
@@ -78,7 +78,7 @@ TEST_CASE("Random convolutions are computed as the plain operator does, or refus
     const NodeChoice choice = Compile(graph).choice(0);
     taken += choice.kernel->backend == "onednn";
     if (choice.kernel->backend != "onednn") CHECK(choice.passed_over.size() > 20);
-    const Tensor expected = Invoke("Conv", inputs, args, {.engine = "reference"})[0];
+    const Tensor expected = Invoke("Conv", inputs, args, {.backends = "reference"})[0];
     for (const int threads : {1, 3}) CheckClose(RunGraph(graph, inputs[0], threads), expected);
     CheckSameOn("onednn", "Conv", inputs, args);
   }

@@ -18,7 +18,7 @@ Graph Behind(const Shape& x, const Shape& w, const Arguments& args, bool has_bia
   kernel[1] = 3;
   graph.AddConstant("v", Random(Shape(kernel), 1));
   graph.AddConstant("w", Random(w, 2));
-  graph.AddNode(OperatorDef("Conv", {"x", "v"}, {"h"}).Engine("onednn"));
+  graph.AddNode(OperatorDef("Conv", {"x", "v"}, {"h"}).Backends("onednn"));
   OperatorDef node("ConvTranspose", {"h", "w"}, {"y"}, args);
   if (has_bias) {
     const int64_t groups = args.Get<int64_t>("group", 1);
@@ -39,7 +39,7 @@ TEST_CASE("Transposed convolutions stay in blocks of channels") {
       taken += Compile(graph).choice(1).kernel->backend == "onednn";
       Graph plain = graph;
       for (int i = 0; i < plain.num_nodes(); ++i)
-        plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
+        plain.ReplaceNode(i, OperatorDef(plain.node(i)).Backends("reference", kRequired));
       const Tensor in = Random(graph.inputs()[0].info.shape.ToShape(), 9);
       for (const int threads : {1, 3})
         CheckClose(RunGraph(graph, in, threads), RunGraph(plain, in));

@@ -71,7 +71,7 @@ std::string PartsIn(const Graph& graph) {
 void CheckSame(const Graph& graph) {
   Graph plain = graph;
   for (int i = 0; i < plain.num_nodes(); ++i)
-    plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
+    plain.ReplaceNode(i, OperatorDef(plain.node(i)).Backends("reference", kRequired));
   const SymbolicShape& shape = graph.inputs()[0].info.shape;
   const Tensor x = Random(shape.ToShape(), 9);
   PassList passes = DefaultPasses();
@@ -153,7 +153,7 @@ TEST_CASE("What something else sees is computed as it was") {
   check(Images({OperatorDef("Add", {"h", "row"}, {"y"})}), "");  // one number a row of pixels
   check(Images({OperatorDef("Sub", {"two", "h"}, {"y"})}), "");
   check(Images({OperatorDef("Exp", {"h"}, {"y"})}), "");
-  check(Images({OperatorDef("Relu", {"h"}, {"y"}).Engine("reference", kRequired)}), "");
+  check(Images({OperatorDef("Relu", {"h"}, {"y"}).Backends("reference", kRequired)}), "");
   // A chosen kernel is the one that runs.
   PassList passes = DefaultPasses();
   const Graph graph = Images({OperatorDef("Relu", {"h"}, {"y"})});

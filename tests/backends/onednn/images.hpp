@@ -56,7 +56,7 @@ inline KernelConfig CheckConstants(const std::string& op, const std::vector<Tens
   const Plan plan = Compile(graph);
   const NodeChoice choice = plan.choice(0);
   CHECK(choice.kernel->backend == "onednn");
-  const Tensor expected = Invoke(op, inputs, args, {.engine = "reference"})[0];
+  const Tensor expected = Invoke(op, inputs, args, {.backends = "reference"})[0];
   for (const int threads : {1, 3}) CheckClose(RunGraph(graph, inputs[0], threads), expected);
   return choice.config;
 }
@@ -68,13 +68,13 @@ inline void CheckInBlocks(const std::string& op, const Tensor& x, const Argument
   INFO(op, " of ", ToString(x.shape()));
   std::vector<Tensor> inputs{x};
   inputs.insert(inputs.end(), others.begin(), others.end());
-  const Tensor expected = Invoke(op, inputs, args, {.engine = "reference", .num_outputs = 1})[0];
+  const Tensor expected = Invoke(op, inputs, args, {.backends = "reference", .num_outputs = 1})[0];
   CHECK_FALSE(IsTakenBy("onednn", op, inputs, args, 1));
   for (const int64_t block : {8, 16}) {
     inputs[0] = InBlocks(x, block);
     CHECK(IsTakenBy("onednn", op, inputs, args, 1));
     CheckSameOn("onednn", op, inputs, args);
-    CheckClose(Invoke(op, inputs, args, {.engine = "onednn", .num_outputs = 1})[0], expected);
+    CheckClose(Invoke(op, inputs, args, {.backends = "onednn", .num_outputs = 1})[0], expected);
   }
 }
 

@@ -85,7 +85,7 @@ TEST_CASE("A chain is converted once at its start and once at its end") {
 
   Graph plain = graph;
   for (int i = 0; i < plain.num_nodes(); ++i)
-    plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
+    plain.ReplaceNode(i, OperatorDef(plain.node(i)).Backends("reference", kRequired));
   const Tensor x = Random({1, 32, 24, 24}, 9);
   for (const int threads : {1, 3}) CheckClose(RunGraph(graph, x, threads), RunGraph(plain, x));
 }
@@ -101,7 +101,7 @@ TEST_CASE("Constants are packed when the plan is built") {
 }
 
 TEST_CASE("The caller's own number of OpenMP threads stays what it is") {
-  const detail::OpenMp& openmp = detail::OpenMp::Get();
+  const detail::OpenMp& openmp = detail::OpenMp::Global();
   if (!openmp.get_max_threads) return;
   openmp.set_num_threads(5);
   RunGraph(Chain(), Random({1, 32, 24, 24}, 9), 2);

@@ -25,7 +25,7 @@ TEST_CASE("A NaN stays a NaN") {
   Tensor x = Random({1, 20, 3, 3}, 1);
   x.mutable_data<float>()[4] = NAN;
   for (const char* op : {"Relu", "HardSwish", "Clip", "Sigmoid"}) {
-    const Tensor y = Invoke(op, {InBlocks(x, 8)}, {}, {.engine = "onednn", .num_outputs = 1})[0];
+    const Tensor y = Invoke(op, {InBlocks(x, 8)}, {}, {.backends = "onednn", .num_outputs = 1})[0];
     CAPTURE(op);
     CHECK(std::isnan(y.data<float>()[4]));
     CHECK_FALSE(std::isnan(y.data<float>()[5]));
@@ -33,7 +33,7 @@ TEST_CASE("A NaN stays a NaN") {
   for (const char* op : {"MaxPool", "AveragePool"}) {
     CAPTURE(op);
     const Tensor y = Invoke(op, {InBlocks(x, 8)}, {{"kernel_shape", Ints{2, 2}}},
-                            {.engine = "onednn", .num_outputs = 1})[0];
+                            {.backends = "onednn", .num_outputs = 1})[0];
     for (int64_t i = 0; i < 4; ++i) CHECK(std::isnan(y.data<float>()[i]));
     CHECK_FALSE(std::isnan(y.data<float>()[4]));
   }
@@ -119,9 +119,9 @@ TEST_CASE("Pools") {
   const Arguments dilated = {
       {"kernel_shape", Ints{2, 2}}, {"dilations", Ints{2, 2}}, {"auto_pad", "SAME_UPPER"}};
   CHECK(IsTakenBy("onednn", "MaxPool", {flat}, dilated, 1));
-  CheckClose(Invoke("MaxPool", {flat}, dilated, {.engine = "onednn", .num_outputs = 1})[0],
+  CheckClose(Invoke("MaxPool", {flat}, dilated, {.backends = "onednn", .num_outputs = 1})[0],
              Invoke("MaxPool", {Random({1, 16, 1, 6}, 1)}, dilated,
-                    {.engine = "reference", .num_outputs = 1})[0]);
+                    {.backends = "reference", .num_outputs = 1})[0]);
   CHECK_FALSE(IsTakenBy("onednn", "AveragePool", {flat}, dilated, 1));
   const Tensor x = InBlocks(Random({1, 8, 9, 9}, 1), 8);
   CHECK_FALSE(IsTakenBy("onednn", "MaxPool", {x}, {{"kernel_shape", Ints{2, 2}}}, 2));
@@ -146,7 +146,7 @@ TEST_CASE("Resize to whole multiples") {
       CHECK(Compile(graph).choice(1).kernel->backend == "onednn");
       Graph plain = graph;
       for (int i = 0; i < plain.num_nodes(); ++i)
-        plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
+        plain.ReplaceNode(i, OperatorDef(plain.node(i)).Backends("reference", kRequired));
       for (const int threads : {1, 3}) CheckClose(RunGraph(graph, x, threads), RunGraph(plain, x));
     }
 }

@@ -43,7 +43,7 @@ Graph GraphOfLayer(const Layer& layer, Arguments args, bool has_bias, int states
 }
 auto RunAll(const Graph& graph, int threads, bool plainly = false) {
   Graph chosen = graph;
-  if (plainly) chosen.ReplaceNode(0, OperatorDef(graph.node(0)).Engine("reference", kRequired));
+  if (plainly) chosen.ReplaceNode(0, OperatorDef(graph.node(0)).Backends("reference", kRequired));
   Executor executor(Compile(chosen, {.threads = threads, .verify_memory = true}));
   const Tensor x = Random({33, 5, 24}, 9);
   executor.Run({{"x", x}});
@@ -98,7 +98,7 @@ TEST_CASE(
       graph.AddNode(OperatorDef(layer.op, {"x", "w", "r"}, {"y"}));
       graph.AddOutput("y");
       Graph plain = graph;
-      plain.ReplaceNode(0, OperatorDef(graph.node(0)).Engine("reference", kRequired));
+      plain.ReplaceNode(0, OperatorDef(graph.node(0)).Backends("reference", kRequired));
       const Tensor x = Random({steps, batch, input}, 9), expected = RunGraph(plain, x);
       const Plan plan = Compile(graph, {.release_constants = true});
       REQUIRE(plan.choice(0).kernel->backend == "onednn");

@@ -20,7 +20,7 @@ void AddReduction(Graph& graph, const char* op, const char* input, std::optional
     graph.AddConstant("axes", Tensor::From<int64_t>({count}, *axes));
     node.Input("axes");
   }
-  graph.AddNode(node.Engine(engine));
+  graph.AddNode(node.Backends(engine));
   graph.AddOutput("y");
 }
 // Of what a convolution by the identity makes of images: the same in blocks of channels. It has
@@ -48,7 +48,7 @@ Graph OfRows(const char* op, const Shape& x, std::optional<Ints> axes, const Arg
 }
 Graph Plainly(Graph graph) {
   for (int i = 0; i < graph.num_nodes(); ++i)
-    graph.ReplaceNode(i, OperatorDef(graph.node(i)).Engine("reference", kRequired));
+    graph.ReplaceNode(i, OperatorDef(graph.node(i)).Backends("reference", kRequired));
   return graph;
 }
 void CheckSame(const Graph& graph, const Tensor& x) {
@@ -186,7 +186,7 @@ TEST_CASE("What oneDNN does not reduce as the plain operators is left to others,
   Graph open;
   open.AddInput("x", DType::kFloat32, {3, 4});
   open.AddInput("axes", DType::kInt64, {1});
-  open.AddNode(OperatorDef("ReduceSum", {"x", "axes"}, {"y"}).Engine("onednn"));
+  open.AddNode(OperatorDef("ReduceSum", {"x", "axes"}, {"y"}).Backends("onednn"));
   open.AddOutput("y");
   refused(open, "not known yet");
 }
@@ -201,7 +201,7 @@ TEST_CASE("Made without a plan, a kernel looks at what it is given") {
     *ws.CreateTensor("x") = x;
     *ws.CreateTensor("axes") = Tensor::From<int64_t>({static_cast<int64_t>(axes.size())}, axes);
     const auto made =
-        CreateOperator(OperatorDef(op, {"x", "axes"}, {"y"}).Engine("onednn", kRequired), &ws);
+        CreateOperator(OperatorDef(op, {"x", "axes"}, {"y"}).Backends("onednn", kRequired), &ws);
     made->Run();
     return ws.GetBlob("y")->Get<Tensor>().ToVector<float>();
   };

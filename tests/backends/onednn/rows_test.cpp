@@ -20,14 +20,14 @@ TEST_CASE("Softmax of large numbers, of masks and of a NaN") {
   for (int i = 0; i < 96; ++i) row[i] *= 1000;
   for (int i = 0; i < 48; ++i) row[96 + i] = -INFINITY;
   row[3 * 96 + 5] = NAN;
-  const Tensor y = Invoke("Softmax", {x}, {}, {.engine = "onednn"})[0];
-  const Tensor expected = Invoke("Softmax", {x}, {}, {.engine = "reference"})[0];
+  const Tensor y = Invoke("Softmax", {x}, {}, {.backends = "onednn"})[0];
+  const Tensor expected = Invoke("Softmax", {x}, {}, {.backends = "reference"})[0];
   for (int64_t i = 0; i < 3 * 96; ++i)
     CHECK(y.data<float>()[i] == doctest::Approx(expected.data<float>()[i]).epsilon(1e-4));
   for (int64_t i = 3 * 96; i < 4 * 96; ++i) CHECK(std::isnan(y.data<float>()[i]));
   Tensor columns = Random({4, 96}, 2);  // along axis 0 it is in one column
   columns.mutable_data<float>()[2 * 96 + 7] = NAN;
-  const Tensor z = Invoke("Softmax", {columns}, {{"axis", 0}}, {.engine = "onednn"})[0];
+  const Tensor z = Invoke("Softmax", {columns}, {{"axis", 0}}, {.backends = "onednn"})[0];
   for (int64_t i = 0; i < 4 * 96; ++i) CHECK(std::isnan(z.data<float>()[i]) == (i % 96 == 7));
 }
 
@@ -35,7 +35,7 @@ TEST_CASE("A row of Softmax with an infinity is NaN") {
   for (const char* op : {"Softmax", "LogSoftmax"}) {
     Tensor x = Random({3, 96}, 1);
     x.mutable_data<float>()[96 + 7] = INFINITY;
-    const Tensor y = Invoke(op, {x}, {}, {.engine = "onednn"})[0];
+    const Tensor y = Invoke(op, {x}, {}, {.backends = "onednn"})[0];
     for (int64_t i = 0; i < 3 * 96; ++i) CHECK(std::isnan(y.data<float>()[i]) == (i / 96 == 1));
   }
 }
@@ -64,7 +64,7 @@ TEST_CASE("What would not be faster is left to other backends, unless the node a
     graph.AddConstant("scale", Random(Shape{shape.dim(-1)}, 1));
     OperatorDef node(op, {"x"}, {"y"});
     if (node.type() == "LayerNormalization") node.Input("scale");
-    graph.AddNode(node.Engine(engine));
+    graph.AddNode(node.Backends(engine));
     graph.AddOutput("y");
     return Compile(graph).choice(0);
   };

@@ -28,7 +28,7 @@ void CheckNear(const Tensor& found, const Tensor& expected, int units = 1) {
 }
 Graph Plainly(Graph graph) {
   for (int i = 0; i < graph.num_nodes(); ++i)
-    graph.ReplaceNode(i, OperatorDef(graph.node(i)).Engine("reference", kRequired));
+    graph.ReplaceNode(i, OperatorDef(graph.node(i)).Backends("reference", kRequired));
   return graph;
 }
 // Returns the configuration that was chosen for the graph's first node.
@@ -44,8 +44,8 @@ KernelConfig CheckSame(const Graph& graph, const Tensor& x, int units = 1) {
 KernelConfig CheckBoth(const std::string& op, const std::vector<Tensor>& inputs,
                        const Arguments& args = {}) {
   INFO(StrCat(op, " of ", inputs[0], " and ", inputs[1]));
-  const Tensor expected = Invoke(op, inputs, args, {.engine = "reference"})[0];
-  CheckNear(Invoke(op, inputs, args, {.engine = "onednn"})[0], expected);
+  const Tensor expected = Invoke(op, inputs, args, {.backends = "reference"})[0];
+  CheckNear(Invoke(op, inputs, args, {.backends = "onednn"})[0], expected);
   CHECK(IsTakenBy("onednn", op, inputs, args, 1));
   return CheckSame(GraphOf(op, inputs, args), inputs[0]);
 }
@@ -110,7 +110,7 @@ TEST_CASE("bfloat16 is refused where the CPU has no instructions for it, other t
     Graph graph;
     graph.AddInput("x", dtype, {40, 64});
     graph.AddInput("w", dtype, {64, 96});
-    graph.AddNode(OperatorDef("MatMul", {"x", "w"}, {"y"}).Engine("onednn"));
+    graph.AddNode(OperatorDef("MatMul", {"x", "w"}, {"y"}).Backends("onednn"));
     graph.AddOutput("y");
     return Compile(graph).choice(0).passed_over;
   };

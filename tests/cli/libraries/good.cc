@@ -39,13 +39,13 @@ REGISTER_OP(Twice)
     .setParseAttrs(OneOfEach)
     .setInferType(Float)
     .setInferShape(SameShape)
-    .setDoc("2 * x. And no more.");
+    .doc("2 * x. And no more.");
 REGISTER_OP(Root)
     .setForward(Forward<Root>)
     .setParseAttrs(OneOfEach)
     .setInferType(Float)
     .setInferShape(SameShape)
-    .setDoc("The square root of x.");
+    .doc("The square root of x.");
 REGISTER_OP(Relu)
     .setForward(Forward<Clip>)
     .setParseAttrs(OneOfEach)
@@ -61,7 +61,7 @@ REGISTER_OP(Noise)
     .setParseAttrs(OneOfEach)
     .setInferType(Float)
     .setInferShape(SameShape)
-    .setHasEffects();
+    .stateful();
 REGISTER_OP(MovingMean)  // of x and the means before, which are input 1
     .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource&) {

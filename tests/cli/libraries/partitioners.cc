@@ -30,7 +30,7 @@ Status Forget(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor> out
   for (OpTensor& y : out) std::fill_n(y.data<float>(), y.size(), 7.0f);
   return SUCCESS;
 }
-REGISTER_OP(Forgetful).setIsSubgraphOp().setForward(Forget).setNoGradient();
+REGISTER_OP(Forgetful).setIsSubgraphOp().setForward(Forget).noGradient();
 REGISTER_PARTITIONER(Forgets).setSupportedOps(Everything).setSubgraphOp("Forgetful");
 
 int InHost(const AttrMap&, OpContext context, StatefulOp** state) {
@@ -56,10 +56,10 @@ int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
 REGISTER_OP(InHost)
     .setIsSubgraphOp()
     .setCreateOpState(InHost)
-    .setInput("x")
-    .setOutput("y")
+    .input("x")
+    .output("y")
     .setInferShape(SameShape)
-    .setNoGradient();
+    .noGradient();
 REGISTER_PARTITIONER(Hands).setSupportedOps(Everything).setSubgraphOp("InHost");
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST_CASE("a PoolScope still asks for its pool, and the process's pool gets its 
   const int before = NumThreads();
   {
     const Own own(3, [](int, FunctionRef<void()>) { FAIL("not asked for"); });
-    CHECK(ThreadPool::Default().threads() == 1);
+    CHECK(ThreadPool::Global().threads() == 1);
     ThreadPool pool(2);
     const PoolScope scope(pool);
     CHECK(NumThreads() == 2);

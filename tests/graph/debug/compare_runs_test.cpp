@@ -49,7 +49,7 @@ OPERATOR_SCHEMA(Emit).NumInputs(1).NumOutputs(1).Arg<Tensor>("value", "what it m
 REGISTER_CPU_OPERATOR(Emit, EmitOp);
 
 OperatorDef PlusOne(const char* in, const char* out, const char* backend) {
-  return OperatorDef("PlusOne", {in}, {out}).Engine(backend).Name(StrCat("to ", out));
+  return OperatorDef("PlusOne", {in}, {out}).Backends(backend).Name(StrCat("to ", out));
 }
 Graph Begin(std::initializer_list<OperatorDef> nodes, SymbolicShape shape = {2, 2}) {
   Graph graph;
@@ -99,7 +99,7 @@ TEST_CASE("the first node that computes something else is named, with the elemen
   CHECK(runs.Verdict() ==
         "the first value that differs beyond atol 1e-05 + rtol 0.001 * |expected| is 'b' of node "
         "PlusOne 'to b' at [1, 1]: 8 by mistaken, expected 9 by reference");
-  const std::string text = runs.ToText();
+  const std::string text = ToString(runs);
   CHECK(Contains(text,
                  "b      PlusOne 'to b'  mistaken   reference          1    0.111     1 of 4  "
                  "[1, 1]\n"));
@@ -108,7 +108,7 @@ TEST_CASE("the first node that computes something else is named, with the elemen
 
   const RunComparison same = CompareRuns(right, right, {kX});
   CHECK(same.same());
-  CHECK(Contains(same.ToText(), "\nno value differs beyond atol 1e-05"));
+  CHECK(Contains(ToString(same), "\nno value differs beyond atol 1e-05"));
   CHECK(CompareRuns(wrong, right, {kX}, {.atol = 2}).same());
 
   const RunComparison apart = CompareRuns(wrong, right, {kX}, {.node_by_node = false});
@@ -178,7 +178,7 @@ TEST_CASE("values of different types differ, and no element is compared") {
   CHECK(types.first_different == 0);
   CHECK(types.values[0].different == 0);
   CHECK(Contains(types.Verdict(), "node Emit: float32[1] by reference, expected int32[1] by"));
-  CHECK(Contains(types.ToText(), "float32[1], not int32[1]"));
+  CHECK(Contains(ToString(types), "float32[1], not int32[1]"));
   CHECK_FALSE(CompareTensors(Vector({1}), Vector({1, 2})).same());
 }
 
@@ -195,7 +195,7 @@ TEST_CASE("open shapes, inputs that a run rewrites, and values of one run alone"
   const RunComparison runs = CompareRuns(Compile(open), Compile(renamed), {kX});
   CHECK(runs.values.size() == 1);
   CHECK(runs.not_compared == std::vector<std::string>{"b", "a"});
-  CHECK(Contains(runs.ToText(), "; 2 are in one run alone\n"));
+  CHECK(Contains(ToString(runs), "; 2 are in one run alone\n"));
 }
 
 TEST_CASE("what cannot be compared is an Error") {

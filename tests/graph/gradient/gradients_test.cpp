@@ -64,7 +64,7 @@ OPERATOR_SCHEMA(DScale)
     .NumInputs(1)
     .NumOutputs(1)
     .Arg("k", "")
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DScale, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DScale, ScaleGradient);
@@ -111,10 +111,9 @@ class SinCosGradient : public Maker {
     return defs;
   }
 };
-OPERATOR_SCHEMA(DSinCos).NumInputs(1).NumOutputs(2).Arg("k", "").TensorInferenceFunction(
-    [](InferenceContext& c) {
-      for (int o = 0; o < 2; ++o) c.SetOutput(o, c.input_dtype(0), c.input_shape(0));
-    });
+OPERATOR_SCHEMA(DSinCos).NumInputs(1).NumOutputs(2).Arg("k", "").Infer([](InferenceContext& c) {
+  for (int o = 0; o < 2; ++o) c.SetOutput(o, c.input_dtype(0), c.input_shape(0));
+});
 REGISTER_CPU_OPERATOR(DSinCos, PointwiseOp<kSinCos>);
 REGISTER_GRADIENT(DSinCos, SinCosGradient);
 
@@ -185,10 +184,9 @@ class LookupGradient : public Maker {
     return {};
   }
 };
-OPERATOR_SCHEMA(DLookup).NumInputs(2).NumOutputs(1).Arg("k", "").TensorInferenceFunction(
-    [](InferenceContext& c) {
-      c.SetOutput(0, c.input_dtype(0), {c.input_shape(1)[0], c.input_shape(0)[1]});
-    });
+OPERATOR_SCHEMA(DLookup).NumInputs(2).NumOutputs(1).Arg("k", "").Infer([](InferenceContext& c) {
+  c.SetOutput(0, c.input_dtype(0), {c.input_shape(1)[0], c.input_shape(0)[1]});
+});
 REGISTER_CPU_OPERATOR(DLookup, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DLookup, LookupGradient);
 
@@ -204,8 +202,9 @@ REGISTER_CPU_OPERATOR(DNotYet, PointwiseOp<kScale>);
 GRADIENT_NOT_IMPLEMENTED_YET(DNotYet);
 OPERATOR_SCHEMA(DNothingSaid).NumInputs(1).NumOutputs(1).Arg("k", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DNothingSaid, PointwiseOp<kScale>);
-OPERATOR_SCHEMA(DRound).NumInputs(1).NumOutputs(1).Arg("k", "").TensorInferenceFunction(
-    [](InferenceContext& c) { c.SetOutput(0, DType::kInt64, c.input_shape(0)); });
+OPERATOR_SCHEMA(DRound).NumInputs(1).NumOutputs(1).Arg("k", "").Infer([](InferenceContext& c) {
+  c.SetOutput(0, DType::kInt64, c.input_shape(0));
+});
 REGISTER_CPU_OPERATOR(DRound, PointwiseOp<kScale>);
 OPERATOR_SCHEMA(DUnknownShape).NumInputs(1).NumOutputs(1).Arg("k", "");
 REGISTER_CPU_OPERATOR(DUnknownShape, PointwiseOp<kScale>);
@@ -227,17 +226,14 @@ OPERATOR_SCHEMA(DStore)
     .MutatesInputs({1});
 REGISTER_CPU_OPERATOR(DStore, PointwiseOp<kScale>);
 
-OPERATOR_SCHEMA(DFlat)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .Arg("k", "")
-    .NeedsAllInputShapes()
-    .TensorInferenceFunction([](InferenceContext& c) {
+OPERATOR_SCHEMA(DFlat).NumInputs(1).NumOutputs(1).Arg("k", "").NeedsAllInputShapes().Infer(
+    [](InferenceContext& c) {
       c.SetOutput(0, c.input_dtype(0), {c.input_shape(0).ToShape().numel()});
     });
 REGISTER_CPU_OPERATOR(DFlat, PointwiseOp<kScale>);
-OPERATOR_SCHEMA(DToFloat).NumInputs(1).NumOutputs(1).Arg("k", "").TensorInferenceFunction(
-    [](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, c.input_shape(0)); });
+OPERATOR_SCHEMA(DToFloat).NumInputs(1).NumOutputs(1).Arg("k", "").Infer([](InferenceContext& c) {
+  c.SetOutput(0, DType::kFloat32, c.input_shape(0));
+});
 REGISTER_CPU_OPERATOR(DToFloat, PointwiseOp<kScale>);
 
 // Its maker does what its argument names; most of that is a mistake.

@@ -41,7 +41,7 @@ TEST_CASE("a subgraph has what it reads as inputs, what others read as outputs, 
   CHECK(found.inputs == std::vector<std::string>{"X"});
   CHECK(found.outputs == std::vector<std::string>{"A", "B"});
   CHECK(found.control_inputs.empty());
-  CHECK(PrintGraph(found.body) ==
+  CHECK(ToString(found.body) ==
         "input X float32[4, 4]\n"
         "constant W float32[4, 4]\n"
         "Relu 'a' (X) -> (A)\n"

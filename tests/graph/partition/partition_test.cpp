@@ -44,7 +44,7 @@ OPERATOR_SCHEMA(RunBody)
     .NumOutputs(1, 1 << 20)
     .NeedsSubgraph()
     .Arg("note", "")
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const GraphView view(BodyOf(c.def()));
       const GraphTypes types = InferGraph(view);
       for (int o = 0; o < c.num_outputs(); ++o) {
@@ -147,7 +147,7 @@ TEST_CASE("a partitioner's nodes are replaced by its operator, which carries the
   CHECK(node.name() == "RunBody0");
   CHECK(node.inputs() == std::vector<std::string>{"B"});
   CHECK(node.outputs() == std::vector<std::string>{"D"});
-  CHECK(PrintGraph(*SubgraphOf(node, "body")) ==
+  CHECK(ToString(*SubgraphOf(node, "body")) ==
         "input B float32[4, 4]\nRelu 'c' (B) -> (C)\nRelu 'd' (C) -> (D)\noutput D\n");
   CheckSameResults(graph, after, 1);
   CHECK(Ops(Partition(graph, "relus")) == "RunBody Scale RunBody MatMul");
@@ -245,7 +245,7 @@ TEST_CASE("a subgraph is kept only where its operator is measured to be faster")
   CHECK(report.subgraphs[0].own_ns < report.subgraphs[0].flat_ns);
   CHECK(report.subgraphs[1].own_ns >= report.subgraphs[1].flat_ns);
   CHECK(report.subgraphs[1].rejected.starts_with("not faster: "));
-  CHECK(Contains(report.ToText(), " ns as the nodes that it replaces\n"));
+  CHECK(Contains(ToString(report), " ns as the nodes that it replaces\n"));
   Graph open;
   open.AddInput("X", DType::kFloat32, {Sym("N"), 4});
   open.AddNode(Relu("X", "A"));
@@ -365,7 +365,7 @@ TEST_CASE("a subgraph that gives nothing is left alone, and kinds have operators
   graph.AddOutput("A");
   PartitionReport report;
   CHECK(Ops(Partition(graph, "everything", {}, &report)) == "Report RunBody");
-  CHECK(Contains(report.ToText(), "everything: rejected: it has no outputs"));
+  CHECK(Contains(ToString(report), "everything: rejected: it has no outputs"));
 }
 
 TEST_CASE("nodes with effects keep their order, and nodes on other devices stay apart") {
@@ -381,7 +381,7 @@ TEST_CASE("nodes with effects keep their order, and nodes on other devices stay 
   devices.ReplaceNode(2, elsewhere.Device(DeviceType::kCPUStream));
   PartitionReport report;
   CHECK(Ops(Partition(devices, "everything", {}, &report)) == "RunBody Relu RunBody");
-  CHECK(Contains(report.ToText(), "rejected: operator RunBody has no kernel for cpu_stream"));
+  CHECK(Contains(ToString(report), "rejected: operator RunBody has no kernel for cpu_stream"));
 }
 
 TEST_CASE("the report tells who took each node, or why not, and what crosses the boundaries") {
@@ -402,7 +402,7 @@ TEST_CASE("the report tells who took each node, or why not, and what crosses the
   CHECK(subgraph.input_bytes == 128);
   CHECK(subgraph.outputs == std::vector<std::string>{"D", "E"});
   CHECK(subgraph.output_bytes == 128);
-  const std::string text = report.ToText();
+  const std::string text = ToString(report);
   CHECK(Contains(text, "3 of 6 nodes taken, in 1 subgraph\n"));
   CHECK(Contains(text,
                  "subgraph 0: chosen, RunBody 'RunBody0', 3 nodes\n  reads [B, A], 128 bytes; "
@@ -414,7 +414,7 @@ TEST_CASE("the report tells who took each node, or why not, and what crosses the
   CHECK(Contains(text, "node 1 Scale 'b' (A) -> (B): stays; chosen: unsupported\n"));
   CHECK(Contains(text, "node 4 MatMul 'm' (D, D) -> (Y): stays; chosen: too large for the device"));
   CHECK(Contains(text, "node 5 Add 'e' (A, D) -> (E): in subgraph 0\n"));
-  const std::string json = report.ToJson();
+  const std::string json = ToJson(report);
   CHECK(Contains(json, "{\"taken\": 3, \"of\": 6,"));
   CHECK(Contains(json,
                  "{\"partitioner\": \"chosen\", \"op\": \"RunBody\", \"name\": \"RunBody0\", "
@@ -424,8 +424,8 @@ TEST_CASE("the report tells who took each node, or why not, and what crosses the
                  "\"unsupported\"}}"));
   PartitionReport twice;  // a partitioner that is asked twice gives its reasons under one key
   Partition(graph, {"chosen", "chosen"}, &twice);
-  CHECK(Contains(twice.ToJson(), "\"refused\": {\"chosen\": \"unsupported\"}}"));
-  const std::string dot = report.ToDot();
+  CHECK(Contains(ToJson(twice), "\"refused\": {\"chosen\": \"unsupported\"}}"));
+  const std::string dot = ToDot(report);
   CHECK(Contains(dot, "subgraph cluster_g0 {"));
   CHECK(Contains(dot, "label=\"chosen\\nRunBody0\""));
   CHECK(Contains(dot, "  n2; n3; n5;\n"));
@@ -450,8 +450,8 @@ TEST_CASE("a report of any names and reasons is valid JSON") {
   const ChoiceScope choice({refuse, {}});
   PartitionReport report;
   Partition(graph, "chosen", {}, &report);
-  CHECK(!report.ToText().empty());
-  const auto json = nlohmann::json::parse(report.ToJson());
+  CHECK(!ToString(report).empty());
+  const auto json = nlohmann::json::parse(ToJson(report));
   REQUIRE(json["nodes"].size() == expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     CHECK(json["nodes"][i]["name"] == expected[i]);
@@ -509,7 +509,7 @@ TEST_CASE("graphs in which values are rewritten are partitioned around that") {
   input.AddNode(Relu("T", "Y"));
   input.AddOutput("Y");
   CHECK(Ops(Partition(input, "everything", {}, &report)) == "Accumulate RunBody");
-  CHECK(Contains(report.ToText(), "rewrites 'T', which is made outside of the subgraph"));
+  CHECK(Contains(ToString(report), "rewrites 'T', which is made outside of the subgraph"));
 }
 
 TEST_CASE("random partitioners keep the results of random graphs to the bit") {

@@ -235,7 +235,7 @@ TEST_CASE("a typed review reads the options where it wants them") {
   CHECK(after.node(0).args().Get<std::string>("note") == "here");
   PartitionReport report;
   CHECK(SameGraph(Partition(graph, "reads_options", {}, &report), graph));
-  CHECK(Contains(report.ToText(), "no option says what to do"));
+  CHECK(Contains(ToString(report), "no option says what to do"));
 }
 
 TEST_CASE(

@@ -32,7 +32,7 @@ TEST_CASE("what differs is not merged") {
   SUBCASE("attribute, by the sign of zero") { other.Arg("scale", -0.0); }
   SUBCASE("no attribute") { other.mutable_args().Remove("scale"); }
   SUBCASE("device") { other.Device(DeviceType::kCPUStream); }
-  SUBCASE("engine") { other.Engine("reference"); }
+  SUBCASE("engine") { other.Backends("reference"); }
   SUBCASE("control input") { other.ControlInput("n"); }
   SUBCASE("somebody waits for it") {
     other.Name("m");

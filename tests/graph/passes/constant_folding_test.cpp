@@ -23,12 +23,9 @@ class CountedOp final : public Operator<CPUContext> {
   }
   static inline int runs = 0;
 };
-OPERATOR_SCHEMA(CountedFour)
-    .NumInputs(0)
-    .NumOutputs(1)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      c.SetOutput(0, DType::kFloat32, Shape{4});
-    });
+OPERATOR_SCHEMA(CountedFour).NumInputs(0).NumOutputs(1).Infer([](InferenceContext& c) {
+  c.SetOutput(0, DType::kFloat32, Shape{4});
+});
 REGISTER_CPU_OPERATOR(CountedFour, CountedOp);
 
 }  // namespace

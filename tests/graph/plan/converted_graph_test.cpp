@@ -102,7 +102,7 @@ TEST_CASE("Input -> Op1 (A) -> Op2 (B) -> Op3 (B) -> Output gets a converter at 
   CHECK(Run(through_standard) == Floats{8, 16, 24, 32, 40});
   CHECK(through_standard.type("P").layout == test_layouts::Named("A"));
   CHECK(through_standard.type("Y").layout.is_standard());
-  CHECK(Contains(through_standard.Describe(), "ConvertLayout 'standard to A of X'"));
+  CHECK(Contains(ToString(through_standard), "ConvertLayout 'standard to A of X'"));
 
   RegisterLayoutConverter(test_layouts::LayoutA(), test_layouts::LayoutB(),
                           &test_layouts::Move<test_layouts::FromTheEnd, test_layouts::WithGaps>);
@@ -330,7 +330,7 @@ TEST_CASE("Invoke converts what a kernel takes and makes, and what it is given")
   CHECK(Invoke("InLayouts", {kX}, in_b)[0].ToVector<float>() == Floats{2, 4, 6, 8, 10});
   const Tensor given = ConvertLayout(kX, test_layouts::Named("A"));
   CHECK(Invoke("InLayouts", {given}, in_b)[0].ToVector<float>() == Floats{2, 4, 6, 8, 10});
-  CHECK(Invoke("InLayouts", {given}, {}, {.engine = "reference"})[0].ToVector<float>() ==
+  CHECK(Invoke("InLayouts", {given}, {}, {.backends = "reference"})[0].ToVector<float>() ==
         Floats{2, 4, 6, 8, 10});
   // Into the caller's memory.
   ResolvedOperator op("InLayouts", 1, in_b);
@@ -366,8 +366,9 @@ class LastInAOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(LastInA).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, {1}); });
+OPERATOR_SCHEMA(LastInA).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  c.SetOutput(0, DType::kFloat32, {1});
+});
 REGISTER_CPU_OPERATOR(LastInA, LastInAOp);
 
 TEST_CASE("a plain kernel of a layout gets it by Invoke, and is not made where nothing converts") {
@@ -382,7 +383,7 @@ TEST_CASE("a plain kernel of a layout gets it by Invoke, and is not made where n
              "backend reference: it takes another layout than the standard one, and nothing "
              "converts here");
   // Another kernel takes the node where there is one.
-  const auto op = CreateOperator(OperatorDef(In("A", "A", "X", "Y")).Engine("layouts"), &ws);
+  const auto op = CreateOperator(OperatorDef(In("A", "A", "X", "Y")).Backends("layouts"), &ws);
   CHECK(op->Run());
   CHECK(ws.GetTensor("Y")->ToVector<float>() == Floats{2, 4, 6, 8, 10});
 }
@@ -501,7 +502,7 @@ TEST_CASE(
     if (!graph.IsOutput("V11")) graph.AddOutput("V11");
     Graph plain = graph;
     for (int i = 0; i < plain.num_nodes(); ++i)
-      plain.ReplaceNode(i, OperatorDef(plain.node(i)).Engine("reference", kRequired));
+      plain.ReplaceNode(i, OperatorDef(plain.node(i)).Backends("reference", kRequired));
     const Tensor x = Tensor::From<float>({7}, {3, 1, 4, 1, 5, 9, 2});
     for (const int threads : {1, 2}) {
       Executor with(Compile(

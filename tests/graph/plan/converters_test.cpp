@@ -91,10 +91,9 @@ class TurnHereOp final : public Operator<CPUContext> {
   using Operator<CPUContext>::Operator;
   bool RunOnDevice() override { return SetOutputTensor(0, Input(0).Permute({1, 0})), true; }
 };
-OPERATOR_SCHEMA(TurnHere).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext& c) {
-      c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
-    });
+OPERATOR_SCHEMA(TurnHere).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  c.SetOutput(0, c.input_dtype(0), {c.input_shape(0)[1], c.input_shape(0)[0]});
+});
 REGISTER_CPU_OPERATOR(TurnHere, TurnHereOp);
 
 TEST_CASE("a view with strides that an operator has made is copied to a device") {

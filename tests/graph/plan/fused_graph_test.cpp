@@ -109,7 +109,7 @@ TEST_CASE("a chain runs as one node, and what it is made of can be asked for") {
   CHECK(Contains(ToString(explanation), "    is " + ToString(graph.node(2))));
   CHECK(Contains(ToJson(explanation), "\"parts\": [\"Tripling"));
   CHECK(Contains(ToDot(plan), "Tripling"));
-  CHECK(Contains(plan.Describe(), "Tripling"));
+  CHECK(Contains(ToString(plan), "Tripling"));
 }
 
 TEST_CASE("what something else sees, or was chosen, is not taken in") {
@@ -128,7 +128,8 @@ TEST_CASE("what something else sees, or was chosen, is not taken in") {
                     {"Y", "Z"})) == "A Y Z ");
   CHECK(steps(Begin({Tripling("X", "A"), Tripling("A", "Y")}),
               {.selection = {{{"Y", "fusing"}}}}) == "Y ");
-  CHECK(steps(Begin({Tripling("X", "A"), Tripling("A", "Y").Engine("fusing", kRequired)})) == "Y ");
+  CHECK(steps(Begin({Tripling("X", "A"), Tripling("A", "Y").Backends("fusing", kRequired)})) ==
+        "Y ");
   const Graph sum = Begin({Tripling("X", "A"), Scale("X", "S", 6), Add("S", "A", "Y")});
   CHECK(steps(sum) == "S Y ");
   CHECK(steps(sum, {.selection = {{{"Y", "reference"}}}}) == "A S Y ");

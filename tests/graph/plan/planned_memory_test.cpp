@@ -44,13 +44,12 @@ class KeepRowsOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(KeepRows).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext& c) {
-      SymbolicShape shape = c.input_shape(0);
-      const auto most = shape[0].most();
-      shape[0] = most ? Dim::AtMost(*most) : Dim();
-      c.SetOutput(0, c.input_dtype(0), shape);
-    });
+OPERATOR_SCHEMA(KeepRows).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  SymbolicShape shape = c.input_shape(0);
+  const auto most = shape[0].most();
+  shape[0] = most ? Dim::AtMost(*most) : Dim();
+  c.SetOutput(0, c.input_dtype(0), shape);
+});
 REGISTER_CPU_OPERATOR(KeepRows, KeepRowsOp);
 
 // As Unique: at most as many as there are elements, unless "bounded" is false.
@@ -74,7 +73,7 @@ OPERATOR_SCHEMA(Distinct)
     .NumInputs(1)
     .NumOutputs(1)
     .Arg("bounded", "whether inference gives a bound")
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const auto most = c.input_shape(0).Most();
       const bool bounded = most && c.Arg("bounded", true);
       c.SetOutput(0, c.input_dtype(0), {bounded ? Dim::AtMost(most->numel()) : Dim()});
@@ -109,7 +108,7 @@ OPERATOR_SCHEMA(SelectBoxes)
     .NumInputs(1)
     .NumOutputs(1)
     .Arg("most", "boxes of a class")
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const SymbolicShape& scores = c.input_shape(0);
       Dim count;
       if (scores.is_known())
@@ -135,7 +134,7 @@ OPERATOR_SCHEMA(OnesBelow)
     .NumOutputs(1)
     .Arg("makes", "elements")
     .Arg("claims", "the bound")
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       c.SetOutput(0, kFloat, {Dim::AtMost(c.Arg<int64_t>("claims"))});
     });
 REGISTER_CPU_OPERATOR(OnesBelow, OnesBelowOp);
@@ -150,10 +149,9 @@ class CountOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(CountElements)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .TensorInferenceFunction([](InferenceContext& c) { c.SetOutput(0, kFloat, Shape{1}); });
+OPERATOR_SCHEMA(CountElements).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  c.SetOutput(0, kFloat, Shape{1});
+});
 REGISTER_CPU_OPERATOR(CountElements, CountOp);
 
 // The sum of two matrices, of which one may have one row for all; written by Resize, as Caffe2
@@ -175,8 +173,8 @@ class AddRowsOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(AddRows)
     .NumInputs(2)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}, {1, 0}})
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Inplace({{0, 0}, {1, 0}})
+    .Infer([](InferenceContext& c) {
       c.SetOutput(0, kFloat, BroadcastShape(c.input_shape(0), c.input_shape(1)));
     });
 REGISTER_CPU_OPERATOR(AddRows, AddRowsOp);
@@ -195,19 +193,16 @@ OPERATOR_SCHEMA(ViewOf).NumInputs(1).NumOutputs(1);
 REGISTER_CPU_OPERATOR(ViewOf, ViewOfOp);
 
 // Known by their inference alone.
-OPERATOR_SCHEMA(KeepAgain)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .AllowInplace({{0, 0}})
-    .TensorInferenceFunction([](InferenceContext& c) {
+OPERATOR_SCHEMA(KeepAgain).NumInputs(1).NumOutputs(1).Inplace({{0, 0}}).Infer(
+    [](InferenceContext& c) {
       c.SetOutput(0, kFloat, {Dim::AtMost(c.input_shape(0)[0]), c.input_shape(0)[1]});
     });
 REGISTER_CPU_OPERATOR(KeepAgain, KeepRowsOp);
 OPERATOR_SCHEMA(Unsqueeze0)
     .NumInputs(1)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}})
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Inplace({{0, 0}})
+    .Infer([](InferenceContext& c) {
       c.SetOutput(0, kFloat, {1, c.input_shape(0)[0], c.input_shape(0)[1]});
     });
 REGISTER_CPU_OPERATOR(Unsqueeze0, ViewOfOp);
@@ -271,7 +266,7 @@ TEST_CASE("values of a shape that a run decides are planned by their bound, and 
   CHECK(ToString(plan.type("turned")) == "float32[4, <=8]");
   CHECK(ToString(plan.type("values")) == "float32[<=32]");
   CHECK(ToString(plan.type("places")) == "int64[2, <=32]");
-  CHECK(Contains(plan.Describe(), "7 by a bound of what a run decides"));
+  CHECK(Contains(ToString(plan), "7 by a bound of what a run decides"));
   // Four matrices of 128 bytes, 32 numbers and 64 indices, not all of them at once.
   CHECK(plan.memory().naive_bytes == 6 * 128 + 512);
   CHECK(plan.memory().inplace_values == 2);  // `twice` in `rows`, `sum` in `relu`
@@ -498,7 +493,7 @@ TEST_CASE("a view of planned memory without a bound is copied to a buffer that s
 
 TEST_CASE("the drawing says which boxes are bounds") {
   const Plan plan = Compile(Chain({8, 4}), {.threads = 1, .passes = &kNoPasses});
-  CHECK(Contains(DrawMemory(plan), "places (at most)"));
+  CHECK(Contains(ToSvg(plan), "places (at most)"));
 }
 
 TEST_CASE("an output of a shape that a run decides stays the caller's") {

@@ -155,7 +155,7 @@ TEST_CASE("what is cheap runs again, and what runs again is told of") {
   const int again = plan.memory().recomputed_nodes;
   CHECK(plan.Explain().recomputed_nodes == again);
   CHECK(Contains(ToString(plan.Explain()), StrCat("; ", again, " nodes computed again")));
-  CHECK(Contains(plan.Describe(), StrCat(", ", again, " nodes computed again for ")));
+  CHECK(Contains(ToString(plan), StrCat(", ", again, " nodes computed again for ")));
   CHECK(Contains(ToDot(plan), "#again"));
   CHECK(plan.graph().HasValue("a1#again"));
 }

@@ -202,15 +202,15 @@ TEST_CASE("a plan says the same of itself after the release, whatever kernels re
     const Plan &a = keeping.plan, &b = releasing.plan;
     CHECK(Contains(ToString(b.Explain()), "A"));
     CHECK(ToString(a.Explain()) == ToString(b.Explain()));
-    CHECK(a.Describe() == b.Describe());
-    CHECK(a.Describe({{"X", {kSize}}}) == b.Describe({{"X", {kSize}}}));
+    CHECK(ToString(a) == ToString(b));
+    CHECK(ToString(a, {{"X", {kSize}}}) == ToString(b, {{"X", {kSize}}}));
     CHECK(ToDot(a) == ToDot(b));
     CHECK(ToString(a.selection()) == ToString(b.selection()));
     CHECK(ToString(a.type("W")) == ToString(b.type("W")));
     CHECK(a.memory().arena_bytes == b.memory().arena_bytes);
     CHECK(Run(a) == Run(b));
   }
-  CheckFails([&] { releasing.plan.Describe({{"X", {kSize + 1}}}); }, "[1001]");
+  CheckFails([&] { ToString(releasing.plan, {{"X", {kSize + 1}}}); }, "[1001]");
 }
 
 TEST_CASE("what was released is not read: its data is not known, and graphs with it do not run") {

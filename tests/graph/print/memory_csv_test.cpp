@@ -10,11 +10,11 @@
 namespace memory_csv_test { namespace {
 
 using opkit::MemoryTable;
-using opkit::ReadMemoryCsv;
-using opkit::WriteMemoryCsv;
+using opkit::ParseMemoryCsv;
+using opkit::ToCsv;
 
 TEST_CASE("a table is read with its ids, spans and sizes") {
-  const MemoryTable table = ReadMemoryCsv("id,lower,upper,size\na,0,5,1024\nb 2,-3,9,0\n");
+  const MemoryTable table = ParseMemoryCsv("id,lower,upper,size\na,0,5,1024\nb 2,-3,9,0\n");
   CHECK(table.ids == std::vector<std::string>{"a", "b 2"});
   REQUIRE(table.buffers.size() == 2);
   CHECK(table.buffers[0].upper == 5);
@@ -27,7 +27,7 @@ TEST_CASE("a table is read with its ids, spans and sizes") {
 
 TEST_CASE("columns in another order, offsets, CRLF, empty lines and no last line end are read") {
   const MemoryTable table =
-      ReadMemoryCsv("size,offset,id,upper,lower\r\n8,64,x,2,1\r\n\r\n9223372036854775807,0,y,4,3");
+      ParseMemoryCsv("size,offset,id,upper,lower\r\n8,64,x,2,1\r\n\r\n9223372036854775807,0,y,4,3");
   CHECK(table.ids == std::vector<std::string>{"x", "y"});
   CHECK(table.offsets == std::vector<int64_t>{64, 0});
   CHECK(table.buffers[0].lower == 1);
@@ -36,16 +36,16 @@ TEST_CASE("columns in another order, offsets, CRLF, empty lines and no last line
 
 TEST_CASE("what is written is read again") {
   const std::vector<opkit::MemoryInterval> buffers = {{0, 2, 8}, {-1, 3, 16}};
-  CHECK(WriteMemoryCsv(buffers) == "id,lower,upper,size\n0,0,2,8\n1,-1,3,16\n");
-  const std::string text = WriteMemoryCsv(buffers, {16, 0}, {"x", "y"});
+  CHECK(ToCsv(buffers) == "id,lower,upper,size\n0,0,2,8\n1,-1,3,16\n");
+  const std::string text = ToCsv(buffers, {16, 0}, {"x", "y"});
   CHECK(text == "id,lower,upper,size,offset\nx,0,2,8,16\ny,-1,3,16,0\n");
-  const MemoryTable table = ReadMemoryCsv(text);
-  CHECK(WriteMemoryCsv(table.buffers, table.offsets, table.ids) == text);
+  const MemoryTable table = ParseMemoryCsv(text);
+  CHECK(ToCsv(table.buffers, table.offsets, table.ids) == text);
 }
 
 TEST_CASE("what is no such table is refused by the line") {
   const auto message = [](std::string_view text) {
-    return ErrorOf([&] { (void)ReadMemoryCsv(text); }).message();
+    return ErrorOf([&] { (void)ParseMemoryCsv(text); }).message();
   };
   CHECK(message("") ==
         "line 1: expected the columns id,lower,upper,size and perhaps offset, found ''");
@@ -72,14 +72,14 @@ TEST_CASE("what is no such table is refused by the line") {
 }
 
 TEST_CASE("an id that could not be written again is not read") {
-  CHECK(ErrorOf([] { ReadMemoryCsv("id,lower,upper,size\n1\r\"\",2,3,4\n"); }).message() ==
+  CHECK(ErrorOf([] { ParseMemoryCsv("id,lower,upper,size\n1\r\"\",2,3,4\n"); }).message() ==
         "line 2: id '1\r\"\"' has a carriage return inside");
 }
 
 TEST_CASE("what a cell cannot hold is not written") {
   const auto message = [](const std::vector<int64_t>& offsets,
                           const std::vector<std::string>& ids) {
-    return ErrorOf([&] { (void)WriteMemoryCsv({{0, 1, 8}}, offsets, ids); }).message();
+    return ErrorOf([&] { (void)ToCsv({{0, 1, 8}}, offsets, ids); }).message();
   };
   CHECK(message({}, {"a,b"}) ==
         "id 'a,b' of buffer 0 has a comma or a line end, which a cell cannot hold");

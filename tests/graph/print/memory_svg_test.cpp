@@ -12,17 +12,17 @@
 
 namespace memory_svg_test { namespace {
 
-using opkit::DrawMemoryPlan;
 using opkit::MemoryInterval;
 using opkit::MemoryPlan;
 using opkit::MemorySvgOptions;
+using opkit::ToSvg;
 
 const std::vector<MemoryInterval> kBuffers = {{0, 4, 1 << 20}, {0, 2, 1 << 19}, {2, 4, 1 << 19}};
 
 TEST_CASE("every buffer with bytes is a rectangle that says what it is") {
   std::vector<MemoryInterval> buffers = kBuffers;
   buffers.push_back({0, 1, 0});
-  const std::string svg = DrawMemoryPlan(buffers, opkit::PlanMemory(buffers));
+  const std::string svg = ToSvg(buffers, opkit::PlanMemory(buffers));
   CHECK(Count(svg, "<title>") == 3);
   CHECK(Contains(svg, "<title>0: 1 MiB at 0, live from 0 to 4</title>"));
   CHECK(Contains(svg, "<title>1: 512 KiB at 1048576, live from 0 to 2</title>"));
@@ -41,7 +41,7 @@ TEST_CASE("rectangles lie where the plan says, time to the right and addresses u
   MemorySvgOptions options;
   options.width = 86 + 24 + 400;
   options.height = 62 + 52 + 400;
-  const std::string svg = DrawMemoryPlan({{0, 10, 100}, {10, 20, 50}}, plan, options);
+  const std::string svg = ToSvg({{0, 10, 100}, {10, 20, 50}}, plan, options);
   CHECK(Contains(svg, "<rect x=\"86.00\" y=\"262.00\" width=\"200.00\" height=\"200.00\""));
   CHECK(Contains(svg, "<rect x=\"286.00\" y=\"162.00\" width=\"200.00\" height=\"100.00\""));
 }
@@ -50,7 +50,7 @@ TEST_CASE("text is escaped and labels are drawn where there is room") {
   MemorySvgOptions options;
   options.title = "a<b & \"c\"";
   options.names = {"x<y", std::string(500, 'n'), "\x01&"};
-  const std::string svg = DrawMemoryPlan(kBuffers, opkit::PlanMemory(kBuffers), options);
+  const std::string svg = ToSvg(kBuffers, opkit::PlanMemory(kBuffers), options);
   CHECK(Contains(svg, ">a&lt;b &amp; &quot;c&quot;</text>"));
   CHECK(Contains(svg, ">x&lt;y</text>"));
   CHECK(Contains(svg, "> &amp;</text>"));
@@ -59,22 +59,20 @@ TEST_CASE("text is escaped and labels are drawn where there is room") {
 }
 
 TEST_CASE("an empty plan and extreme spans are drawn") {
-  CHECK(
-      Contains(DrawMemoryPlan({}, opkit::PlanMemory(std::vector<MemoryInterval>{})), "0 B arena"));
+  CHECK(Contains(ToSvg({}, opkit::PlanMemory(std::vector<MemoryInterval>{})), "0 B arena"));
   const std::vector<MemoryInterval> wide = {{INT64_MIN, INT64_MAX, int64_t{1} << 61}};
-  const std::string svg = DrawMemoryPlan(wide, opkit::PlanMemory(wide));
+  const std::string svg = ToSvg(wide, opkit::PlanMemory(wide));
   CHECK(Contains(svg, "2 EiB arena"));
   CHECK(Count(svg, "<line") < 40);
 }
 
 TEST_CASE("a plan of other buffers is refused") {
-  CHECK(ErrorOf([] { (void)DrawMemoryPlan(kBuffers, MemoryPlan()); }).message() ==
+  CHECK(ErrorOf([] { (void)ToSvg(kBuffers, MemoryPlan()); }).message() ==
         "expected an offset for each of 3 buffers, found 0");
   MemorySvgOptions options;
   options.names = {"x"};
-  CHECK(ErrorOf([&] {
-          (void)DrawMemoryPlan(kBuffers, opkit::PlanMemory(kBuffers), options);
-        }).message() == "expected a name for each of 3 buffers, or none; found 1");
+  CHECK(ErrorOf([&] { (void)ToSvg(kBuffers, opkit::PlanMemory(kBuffers), options); }).message() ==
+        "expected a name for each of 3 buffers, or none; found 1");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ Graph Sample() {
                 .Output("Y")
                 .Arg("scale", 2.5)
                 .Arg("note", "two\nlines")
-                .Engine("eigen")
+                .Backends("eigen")
                 .IsGradientOp(true)
                 .ControlInput("mm")
                 .Device(DeviceType::kCUDA));
@@ -49,14 +49,14 @@ int Count(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("a listing has a line for each input, constant, node and output") {
-  CHECK(PrintGraph(Sample()) == R"(input X float32[N, 3, ?]
+  CHECK(ToString(Sample()) == R"(input X float32[N, 3, ?]
 input Z int64[] on cuda:1
 constant W float32[3, 1]
 MatMul 'mm' (X, W) -> (A)
-Scale (A) -> (Y) {scale=2.5, note="two\nlines"} engine eigen gradient after mm on cuda
+Scale (A) -> (Y) {scale=2.5, note="two\nlines"} backend eigen gradient after mm on cuda
 output Y
 )");
-  CHECK(PrintGraph(Graph()).empty());
+  CHECK(ToString(Graph()).empty());
 }
 
 TEST_CASE("subgraphs are listed below their node") {
@@ -71,7 +71,7 @@ TEST_CASE("subgraphs are listed below their node") {
                 .Output("Y")
                 .Subgraph("then", MakeSubgraph(inner))
                 .Subgraph("else", MakeSubgraph(Graph())));
-  CHECK(PrintGraph(g) == R"(input c bool[]
+  CHECK(ToString(g) == R"(input c bool[]
 If (c) -> (Y)
   then:
     input x float32[2]
@@ -84,7 +84,7 @@ If (c) -> (Y)
 TEST_CASE("a broken graph can be printed") {
   Graph g;
   g.AddNode(OperatorDef("NoSuchOperator").Input("missing").Output("Y"));
-  CHECK(PrintGraph(g) == "NoSuchOperator (missing) -> (Y)\n");
+  CHECK(ToString(g) == "NoSuchOperator (missing) -> (Y)\n");
 }
 
 TEST_CASE("a difference marks what went and what came") {
@@ -92,18 +92,18 @@ TEST_CASE("a difference marks what went and what came") {
   Graph after = before;
   after.ReplaceNode(1, OperatorDef("Relu").Input("A").Output("Y"));
   after.AddNode(OperatorDef("Relu").Input("A").Output("B"));
-  CHECK(PrintGraph(before, after) == R"(  input X float32[N, 3, ?]
+  CHECK(ToString(before, after) == R"(  input X float32[N, 3, ?]
   input Z int64[] on cuda:1
   constant W float32[3, 1]
   MatMul 'mm' (X, W) -> (A)
-- Scale (A) -> (Y) {scale=2.5, note="two\nlines"} engine eigen gradient after mm on cuda
+- Scale (A) -> (Y) {scale=2.5, note="two\nlines"} backend eigen gradient after mm on cuda
 + Relu (A) -> (Y)
 + Relu (A) -> (B)
   output Y
 )");
-  CHECK(PrintGraph(Graph(), Graph()).empty());
-  CHECK(Count(PrintGraph(before, Graph()), "- ") == 6);
-  CHECK(Count(PrintGraph(Graph(), before), "+ ") == 6);
+  CHECK(ToString(Graph(), Graph()).empty());
+  CHECK(Count(ToString(before, Graph()), "- ") == 6);
+  CHECK(Count(ToString(Graph(), before), "+ ") == 6);
 }
 
 TEST_CASE("differences hold both graphs and keep as many lines as can be kept") {
@@ -119,9 +119,9 @@ TEST_CASE("differences hold both graphs and keep as many lines as can be kept") 
         graphs[side].AddNode(OperatorDef(StrCat("Op", lines[side].back())));
       }
     }
-    const std::string diff = PrintGraph(graphs[0], graphs[1]);
-    CHECK(Side(diff, '-') == PrintGraph(graphs[0]));
-    CHECK(Side(diff, '+') == PrintGraph(graphs[1]));
+    const std::string diff = ToString(graphs[0], graphs[1]);
+    CHECK(Side(diff, '-') == ToString(graphs[0]));
+    CHECK(Side(diff, '+') == ToString(graphs[1]));
     // The textbook table.
     const size_t n = lines[0].size(), m = lines[1].size();
     std::vector<std::vector<int>> best(n + 1, std::vector<int>(m + 1, 0));

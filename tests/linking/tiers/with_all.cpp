@@ -18,7 +18,7 @@ float ProfiledRuns(float x) {
   TwiceByInvoke(x);
   SixTimesByGraph(x);
   Profiler::Stop();
-  const std::string table = ToString(Profiler::Table());
+  const std::string table = ToString(MakeProfileTable(Profiler::Read()));
   return static_cast<float>((table.find("TierTwice") != std::string::npos) +
                             (table.find("TierThrice") != std::string::npos));
 }

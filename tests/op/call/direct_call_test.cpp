@@ -46,7 +46,7 @@ OPKIT_OP(DirectScale)
     .Inplace<"x", "y">()
     .Default<"scale">(2.0)
     .Default<"mode">("")
-    .Flops(2)
+    .PointwiseCost(2)
     .Kernel<CPUContext, float, int32_t>();
 
 template <class Context>

@@ -12,7 +12,7 @@ using opkit::detail::CheckedDTypes;
 using opkit::detail::MakeCases;
 using opkit::detail::MakeCheckDef;
 
-SCHEMA_OF_ONE(CasesDouble).AllowInplace({{0, 0}}).Input(0, "x").Output(0, "x");
+SCHEMA_OF_ONE(CasesDouble).Inplace({{0, 0}}).Input(0, "x").Output(0, "x");
 REGISTER_CPU_OPERATOR(CasesDouble, LambdaOp<kDouble>);
 
 // No inference: what it refuses is left out.
@@ -45,13 +45,10 @@ constexpr auto kTrusts = [](auto& op) {
   if (op.Input(0).rank() != 2) std::abort();
   kDouble(op);
 };
-OPERATOR_SCHEMA(CasesTrusts)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      OPKIT_ENFORCE(c.input_shape(0).rank() == 2);
-      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
-    });
+OPERATOR_SCHEMA(CasesTrusts).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  OPKIT_ENFORCE(c.input_shape(0).rank() == 2);
+  c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+});
 REGISTER_CPU_OPERATOR(CasesTrusts, LambdaOp<kTrusts>);
 NO_GRADIENT(CasesTrusts);
 
@@ -71,22 +68,23 @@ constexpr auto kCopies = [](auto& op) { op.Output(0)->CopyFrom(op.Input(0)); };
 OPERATOR_SCHEMA(CasesBytes)
     .NumInputs(1)
     .NumOutputs(1)
-    .TensorInferenceFunction(OnlyThese<DType::kUInt8, DType::kUInt8>);
+    .Infer(OnlyThese<DType::kUInt8, DType::kUInt8>);
 REGISTER_CPU_OPERATOR(CasesBytes, LambdaOp<kCopies>);
 NO_GRADIENT(CasesBytes);
 OPERATOR_SCHEMA(CasesShorts)
     .NumInputs(1)
     .NumOutputs(1)
-    .TensorInferenceFunction(OnlyThese<DType::kInt16, DType::kInt16>);
+    .Infer(OnlyThese<DType::kInt16, DType::kInt16>);
 OPERATOR_SCHEMA(CasesMixedBytes)
     .NumInputs(2)
     .NumOutputs(1)
-    .TensorInferenceFunction(OnlyThese<DType::kUInt8, DType::kInt64>);
+    .Infer(OnlyThese<DType::kUInt8, DType::kInt64>);
 REGISTER_CPU_OPERATOR(CasesMixedBytes, LambdaOp<kCopies>);
 NO_GRADIENT(CasesMixedBytes);
 constexpr auto kRefuses = [](auto&) { OPKIT_ENFORCE(false, "never"); };
-OPERATOR_SCHEMA(CasesNone).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext&) { OPKIT_ENFORCE(false, "no dtype will do"); });
+OPERATOR_SCHEMA(CasesNone).NumInputs(1).NumOutputs(1).Infer([](InferenceContext&) {
+  OPKIT_ENFORCE(false, "no dtype will do");
+});
 REGISTER_CPU_OPERATOR(CasesNone, LambdaOp<kRefuses>);
 
 const opkit::OpSchema& Schema(const char* op) { return opkit::OpRegistry::Global().GetSchema(op); }

@@ -28,7 +28,7 @@ constexpr auto kConv = [](auto& op) {
 OPERATOR_SCHEMA(FoundConv)
     .NumInputs(2)
     .NumOutputs(1)
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const auto &x = c.input_shape(0), &w = c.input_shape(1);
       if (!x.is_known() || !w.is_known()) return c.SetOutput(0, c.input_dtype(0), {});
       OPKIT_ENFORCE(x.rank() == 2 && w.rank() == 1 && w[0].value() <= x[1].value());
@@ -41,20 +41,19 @@ REGISTER_CPU_OPERATOR(FoundConv, LambdaOp<kConv>);
 NO_GRADIENT(FoundConv);
 
 // A recurrent cell: five inputs, none of the shape of another.
-OPERATOR_SCHEMA(FoundCell).NumInputs(5).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext& c) {
-      const auto& [x, h, wx, wh, b] = std::tie(c.input_shape(0), c.input_shape(1), c.input_shape(2),
-                                               c.input_shape(3), c.input_shape(4));
-      OPKIT_ENFORCE(x.rank() == 2 && h.rank() == 2 && wx.rank() == 2);
-      const auto like = [&](const opkit::SymbolicShape& found, const opkit::SymbolicShape& wanted) {
-        OPKIT_ENFORCE(opkit::SymbolicShape::Merge(found, wanted), ToString(found));
-      };
-      like(h, {x[0], opkit::Dim()});
-      like(wx, {x[1], h[1]});
-      like(wh, {h[1], h[1]});
-      like(b, {h[1]});
-      c.SetOutput(0, c.input_dtype(0), h);
-    });
+OPERATOR_SCHEMA(FoundCell).NumInputs(5).NumOutputs(1).Infer([](InferenceContext& c) {
+  const auto& [x, h, wx, wh, b] = std::tie(c.input_shape(0), c.input_shape(1), c.input_shape(2),
+                                           c.input_shape(3), c.input_shape(4));
+  OPKIT_ENFORCE(x.rank() == 2 && h.rank() == 2 && wx.rank() == 2);
+  const auto like = [&](const opkit::SymbolicShape& found, const opkit::SymbolicShape& wanted) {
+    OPKIT_ENFORCE(opkit::SymbolicShape::Merge(found, wanted), ToString(found));
+  };
+  like(h, {x[0], opkit::Dim()});
+  like(wx, {x[1], h[1]});
+  like(wh, {h[1], h[1]});
+  like(b, {h[1]});
+  c.SetOutput(0, c.input_dtype(0), h);
+});
 constexpr auto kCell = [](auto& op) {
   const int64_t inputs = op.Input(0).dim(1), units = op.Input(1).dim(1), n = op.Input(1).numel();
   const float *x = In(op, 0), *h = In(op, 1), *wx = In(op, 2), *wh = In(op, 3), *b = In(op, 4);
@@ -71,14 +70,11 @@ REGISTER_CPU_OPERATOR(FoundCell, LambdaOp<kCell>);
 NO_GRADIENT(FoundCell);
 
 // Its inference fails on what it does not know, so that its inputs are not found one by one.
-OPERATOR_SCHEMA(FoundBlind)
-    .NumInputs(2)
-    .NumOutputs(1)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      OPKIT_ENFORCE(c.input_shape(0).has_rank() && c.input_shape(1).has_rank());
-      OPKIT_ENFORCE(c.input_shape(0).rank() != c.input_shape(1).rank());
-      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
-    });
+OPERATOR_SCHEMA(FoundBlind).NumInputs(2).NumOutputs(1).Infer([](InferenceContext& c) {
+  OPKIT_ENFORCE(c.input_shape(0).has_rank() && c.input_shape(1).has_rank());
+  OPKIT_ENFORCE(c.input_shape(0).rank() != c.input_shape(1).rank());
+  c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+});
 
 // Its kernel declines what its schema claims: float64, and 3 dimensions.
 constexpr auto kFloatsAlone = [](auto& op) {

@@ -39,9 +39,9 @@ Status DoubleBackward(const AttrMap&, OpIns in, OpOuts out, OpResource&) {  // {
   return SUCCESS;
 }
 
-REGISTER_OP(FnBody).setForward(CallBody).setInferShape(SameShape).setDoc("Runs the test's body.");
-REGISTER_OP(FnBodyStrided).setForward(CallBody).setInferShape(SameShape).setAcceptStrides();
-REGISTER_OP(FnBodyAdding).setForward(CallBody).setInferShape(SameShape).setAcceptAdd();
+REGISTER_OP(FnBody).setForward(CallBody).setInferShape(SameShape).doc("Runs the test's body.");
+REGISTER_OP(FnBodyStrided).setForward(CallBody).setInferShape(SameShape).acceptsStrides();
+REGISTER_OP(FnBodyAdding).setForward(CallBody).setInferShape(SameShape).acceptsAdd();
 REGISTER_OP(FnBodyBare).setForward(CallBody);
 REGISTER_OP(com.me.Double).setForward(Double).setParseAttrs(OneToOne).setInferShape(SameShape);
 REGISTER_OP(me::Double).setForward(Double).setParseAttrs(OneToOne).setInferShape(SameShape);
@@ -50,7 +50,7 @@ REGISTER_OP(FnDouble)
     .setBackward(DoubleBackward)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setInplace({{0, 0}});
+    .inplace({{0, 0}});
 
 std::atomic<bool> beside_is_open{false};
 std::atomic<uint64_t> beside_parent{0}, beside_caller{0};
@@ -81,11 +81,10 @@ TEST_CASE("scratch that nobody declared is an Error, and that of 0 bytes is none
       .setForward(forward)
       .setParseAttrs(OneToOne)
       .setInferShape(SameShape)
-      .setScratch([](const AttrMap&, const ShapeVectors& in) { return 4 * (in[0][0] - 1); });
-  CHECK(
-      ErrorOf([&] { Invoke("FnScratchNone", {Tensor::From<float>({1}, {0})}); })
-          .message()
-          .starts_with("operator FnScratchNone has no scratch: declare it with setScratch(bytes)"));
+      .scratch([](const AttrMap&, const ShapeVectors& in) { return 4 * (in[0][0] - 1); });
+  CHECK(ErrorOf([&] { Invoke("FnScratchNone", {Tensor::From<float>({1}, {0})}); })
+            .message()
+            .starts_with("operator FnScratchNone has no scratch: declare it with scratch(bytes)"));
   CHECK(Invoke("FnScratchEmpty", {Tensor::From<float>({1}, {0})})[0].data<float>()[0] == 0);
   CHECK(Invoke("FnScratchEmpty", {Tensor::From<float>({3}, {0, 0, 0})})[0].data<float>()[0] == 8);
 }
@@ -151,10 +150,10 @@ TEST_CASE("a function makes outputs whose shape the data decides, but not on a C
   FunctionOpBuilder("FnCountUp", __FILE__, __LINE__)
       .setForward(forward)
       .setForward(forward, "cpu_stream")
-      .setInput("count")
-      .setOutput("numbers")
-      .setAllocatesOutputs()
-      .setFlops(
+      .input("count")
+      .output("numbers")
+      .allocatesOutputs()
+      .flops(
           [](const AttrMap&, const ShapeVectors& in, const ShapeVectors&) { return 7 * in[0][0]; });
   const auto run = [](float count, DeviceType device = DeviceType::kCPU) {
     InvokeOptions options;
@@ -188,10 +187,10 @@ TEST_CASE("declared attributes, inputs and outputs are the schema's and those of
       .setForward([](const AttrMap& attrs, OpIns in, OpOuts out, OpResource&) {
         out[0].data<float>()[0] = in[0].data<float>()[0] * attrs.get<float>("factor");
       })
-      .setInput("x", "numbers", {DType::kFloat32})
-      .setOutput("y")
-      .setAttr("factor", "what is multiplied by", 3.f)
-      .setRequiredAttr<std::string>("name", "must be given")
+      .input("x", "numbers", {DType::kFloat32})
+      .output("y")
+      .arg("factor", "what is multiplied by", 3.f)
+      .requiredArg<std::string>("name", "must be given")
       .setInferShape(SameShape);
   const OpSchema& schema = OpRegistry::Global().GetSchema("FnDeclared");
   CHECK(schema.inputs()[0].dtypes == std::vector<DType>{DType::kFloat32});
@@ -213,8 +212,8 @@ TEST_CASE("declared attributes, inputs and outputs are the schema's and those of
 TEST_CASE("an output of another dtype than declared is refused") {
   FunctionOpBuilder("FnDeclaredOut", __FILE__, __LINE__)
       .setForward([](const AttrMap&, OpIns, OpOuts, OpResource&) {})
-      .setInput("x")
-      .setOutput("y", "", {DType::kInt8})
+      .input("x")
+      .output("y", "", {DType::kInt8})
       .setInferShape(SameShape);  // the dtype is that of x
   CHECK(Contains(ErrorOf([] { Invoke("FnDeclaredOut", {Vector({2})}); }).message(),
                  "output 0 'y' is float32[1], expected one of [int8]"));
@@ -326,7 +325,7 @@ TEST_CASE("in place: only where declared, and the output says so") {
   LOCAL_OP(FnSeesInplace)
       .setForward([](const AttrMap&, OpIns, OpOuts out, OpResource&) { seen = out[0].req(); })
       .setInferShape(SameShape)
-      .setInplace({{0, 0}});
+      .inplace({{0, 0}});
   bench.Create(OperatorDef("FnSeesInplace", {"x"}, {"x"})).Run();
   CHECK(seen == OpReq::kInplace);
   bench.Create(OperatorDef("FnSeesInplace", {"x"}, {"y"})).Run();
@@ -765,14 +764,14 @@ void MakeIdle(const AttrMap&, std::unique_ptr<StatefulOp>* state) {
 
 }  // namespace
 
-TEST_CASE("setNoGradient: neither a backward operator nor a gradient, in either order") {
+TEST_CASE("noGradient: neither a backward operator nor a gradient, in either order") {
   LOCAL_OP(FnForwardOnly)
       .setCreateOpState(MakeIdle)
-      .setNoGradient()
+      .noGradient()
       .setParseAttrs(OneToOne)
       .setInferShape(SameShape);
   LOCAL_OP(FnForwardOnlyToo)
-      .setNoGradient()
+      .noGradient()
       .setCreateOpState(MakeIdle)
       .setParseAttrs(OneToOne)
       .setInferShape(SameShape);
@@ -785,13 +784,13 @@ TEST_CASE("setNoGradient: neither a backward operator nor a gradient, in either 
     bench.Add("x", {0});
     bench.Create(OperatorDef(op, {"x"}, {"y"})).Run();
   }
-  LOCAL_OP(FnContradicts).setForward(Double).setBackward(DoubleBackward).setNoGradient();
-  LOCAL_OP(FnContradictsToo).setForward(Double).setNoGradient().setBackward(DoubleBackward);
+  LOCAL_OP(FnContradicts).setForward(Double).setBackward(DoubleBackward).noGradient();
+  LOCAL_OP(FnContradictsToo).setForward(Double).noGradient().setBackward(DoubleBackward);
   for (const char* op : {"FnContradicts", "FnContradictsToo"}) {
     Bench bench;
     bench.Add("x", {0});
     CHECK(Contains(ErrorOf([&] { bench.Create(OperatorDef(op, {"x"}, {"y"})); }).message(),
-                   "setBackward(f) and setNoGradient() contradict"));
+                   "setBackward(f) and noGradient() contradict"));
     OpRegistry::Global().Remove(op);
   }
 }

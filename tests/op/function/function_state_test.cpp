@@ -94,8 +94,8 @@ REGISTER_OP(StateAsync)
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setScratch(256)
-    .setAsync();
+    .scratch(256)
+    .async();
 
 // How many states of StateCounted live.
 int g_states = 0;
@@ -342,7 +342,7 @@ TEST_CASE("the backward of a backend that keeps a state gets it, whoever registe
               [](const AttrMap&, OpIns, OpOuts out, OpResource&) { *out[0].data<float>() = -1; })
           .setParseAttrs(OneToOne)
           .setInferShape(SameShape);
-  const OperatorDef def = OperatorDef("StateMixed", {"x"}, {"y"}).Engine("stateful");
+  const OperatorDef def = OperatorDef("StateMixed", {"x"}, {"y"}).Backends("stateful");
   CHECK_FALSE(GetGradientForOp(def, {"dy"}).ops[0].args().Has(detail::kStateArgument));
 
   detail::IntrusivePtr<FunctionOpRecord> record(new FunctionOpRecord);

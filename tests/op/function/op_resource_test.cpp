@@ -35,14 +35,14 @@ REGISTER_OP(ResScratch)
     .setForward(CallBody)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setScratch([](const AttrMap& attrs, const ShapeVectors& in) {
+    .scratch([](const AttrMap& attrs, const ShapeVectors& in) {
       return attrs.get("unit", int64_t{8}) * in[0][0];
     });
 REGISTER_OP(ResFixedScratch)
     .setForward(CallBody)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setScratch(1000);
+    .scratch(1000);
 REGISTER_OP(ResAdd)
     .setForward(AddForward)
     .setInferShape(SameShape)
@@ -168,7 +168,7 @@ TEST_CASE("backward has the scratch of its forward") {
           .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
             out[0] = {in[0][0], 100};
           })
-          .setScratch([](const AttrMap& attrs, const ShapeVectors& in) {
+          .scratch([](const AttrMap& attrs, const ShapeVectors& in) {
             return attrs.get("unit", int64_t{8}) * in[0][0] * static_cast<int64_t>(in.size());
           });
   const auto run = [](int64_t n, int64_t unit) {
@@ -202,7 +202,7 @@ TEST_CASE("a kernel proposes its scratch and in-place pairs before the run") {
   CHECK(Contains(ErrorOf([&] {
                    scratch("ResScratch", {{"unit", -1}}, Shape{10});
                  }).message(),
-                 "setScratch's function of operator ResScratch failed: it asked for -10 bytes"));
+                 "scratch's function of operator ResScratch failed: it asked for -10 bytes"));
 }
 
 TEST_CASE("random numbers depend on the seed, the operator and the run alone") {

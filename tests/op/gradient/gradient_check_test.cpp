@@ -36,7 +36,7 @@ constexpr auto kMul = [](double a, double b, double k, int) { return k * a * b; 
 constexpr auto kCube = [](double a, double, double, int) { return a * a * a; };
 constexpr auto kRelu = [](double a, double, double, int) { return a > 0 ? a : 0; };
 
-OPERATOR_SCHEMA(CheckedMul).NumInputs(2).NumOutputs(1).Arg("k", "").AllowInplace({{0, 0}, {1, 0}});
+OPERATOR_SCHEMA(CheckedMul).NumInputs(2).NumOutputs(1).Arg("k", "").Inplace({{0, 0}, {1, 0}});
 REGISTER_CPU_OPERATOR(CheckedMul, PointwiseOp<kMul>);
 OPERATOR_SCHEMA(CheckedCube).NumInputs(1).NumOutputs(1).Arg("k", "");
 REGISTER_CPU_OPERATOR(CheckedCube, PointwiseOp<kCube>);

@@ -26,12 +26,7 @@ std::string TextOf(F call) {
   return ErrorOf(call).what();
 }
 
-OPERATOR_SCHEMA(GradMul)
-    .NumInputs(2)
-    .NumOutputs(1)
-    .AllowInplace({{0, 0}})
-    .Arg("alpha", "")
-    .Arg("k", "");
+OPERATOR_SCHEMA(GradMul).NumInputs(2).NumOutputs(1).Inplace({{0, 0}}).Arg("alpha", "").Arg("k", "");
 class MulGradient : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
@@ -110,7 +105,7 @@ REGISTER_GRADIENT_STR("Grad_Twice", MulGradient);
 
 TEST_CASE("a maker names gradients and copies device, engine and arguments") {
   OperatorDef def("GradMul", {"a", "b"}, {"c"}, {{"alpha", 2.5}, {"k", 1}});
-  def.Device(opkit::DeviceType::kCPUStream, 1).Engine("fast");
+  def.Device(opkit::DeviceType::kCPUStream, 1).Backends("fast");
   const GradientOpsMeta meta = GetGradientForOp(def, {{"c_grad"}});
   REQUIRE(meta.ops.size() == 2);
   CHECK(meta.ops[0].inputs() == Names{"c_grad", "b"});
@@ -120,7 +115,7 @@ TEST_CASE("a maker names gradients and copies device, engine and arguments") {
   for (const OperatorDef& op : meta.ops) {
     CHECK(op.is_gradient_op());
     CHECK(op.device() == def.device());
-    CHECK(op.engine() == "fast");
+    CHECK(op.backends() == "fast");
     CHECK(op.args().Get<double>("alpha") == 2.5);
   }
   CHECK(meta.ops[0].args().Get<int>("k") == 1);
@@ -129,12 +124,12 @@ TEST_CASE("a maker names gradients and copies device, engine and arguments") {
 
 TEST_CASE("a maker may keep device, engine and arguments to itself") {
   OperatorDef def("GradReuse", {"a", "b"}, {"c", "d"}, {{"alpha", 2.5}});
-  def.Device(opkit::DeviceType::kCPUStream, 1).Engine("fast");
+  def.Device(opkit::DeviceType::kCPUStream, 1).Backends("fast");
   const GradientOpsMeta meta = GetGradientForOp(def, {{"dc"}, {"dd"}});
   REQUIRE(meta.ops.size() == 1);
   CHECK(meta.ops[0].name() == "g");
   CHECK(meta.ops[0].device() == opkit::Device{});
-  CHECK(meta.ops[0].engine() == "");
+  CHECK(meta.ops[0].backends() == "");
   CHECK_FALSE(meta.ops[0].args().Has("alpha"));
   CHECK(meta.ops[0].args().Get<int>("axis") == 1);
   CHECK(meta.ops[0].inputs() == Names{"d", "dd", "c_grad_mask"});

@@ -16,7 +16,7 @@ TEST_CASE("a schema prints its doc, values, attributes and in-place pairs") {
   OpSchema schema("Axpy", "axpy.cc", 1);
   schema.NumInputs(2, 3)
       .NumOutputs(1)
-      .SetDoc("Computes `alpha * X + Y`.")
+      .Doc("Computes `alpha * X + Y`.")
       .Input(0, "X", "first")
       .Input(1, "Y", "a|b\nc", {DType::kFloat32, DType::kFloat64})
       .Output(0, "Z", "result")
@@ -24,7 +24,7 @@ TEST_CASE("a schema prints its doc, values, attributes and in-place pairs") {
       .RequiredArg<std::vector<int>>("axes", "where")
       .Arg("mode", "")
       .Arg("pad", "how", {"valid", "same"})
-      .AllowInplace({{1, 0}, {2, 0}});
+      .Inplace({{1, 0}, {2, 0}});
   CHECK(ToMarkdown(schema) ==
         "## Axpy\n"
         "\n"
@@ -67,7 +67,7 @@ TEST_CASE("a bare schema prints its arity") {
         "allows)\n\n**In place**\n\n- input 0 and output 0 (must be the same)\n");
 }
 
-OPERATOR_SCHEMA(DocsSeen).NumInputs(0).NumOutputs(0).SetDoc("For all to see.");
+OPERATOR_SCHEMA(DocsSeen).NumInputs(0).NumOutputs(0).Doc("For all to see.");
 OPERATOR_SCHEMA(DocsHidden).NumInputs(0).NumOutputs(0).Private();
 OPERATOR_SCHEMA(DocsWithKernel).NumInputs(0).NumOutputs(0);
 class DocsOp final : public opkit::Operator<opkit::CPUContext> {

@@ -53,7 +53,7 @@ TEST_CASE("a plan gives an output the memory of an operand of its shape, never a
 
 TEST_CASE("an output of an operand's shape costs no memory of its own") {
   auto inplace = [](const Shape& a, const Shape& b) {
-    const std::string said = Compile(DifferenceOfNegatives(a, b), {.threads = 1}).Describe();
+    const std::string said = ToString(Compile(DifferenceOfNegatives(a, b), {.threads = 1}));
     return said.find("1 in place") != std::string::npos;
   };
   CHECK(inplace({4, 3}, {4, 3}));

@@ -33,7 +33,7 @@ OPKIT_OPERATOR_SCHEMA(KnowsItsInput)
     .NumInputs(1)
     .NumOutputs(1)
     .RequiredArg<Ints>("shape", "of the input")
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const SymbolicShape shape = Shape(c.args().Get<Ints>("shape"));
       c.SetInput(0, DType::kUndefined, shape);
       c.SetOutput(0, c.input_dtype(0), shape);

@@ -42,8 +42,8 @@ void AddToProgram(const char* name) {
   FunctionOpBuilder(name, __FILE__, __LINE__)
       .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor> out,
                      OpResource&) { *out[0].data<float>() = -1; })
-      .setInput("x")
-      .setOutput("y")
+      .input("x")
+      .output("y")
       .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
 }
 
@@ -68,7 +68,7 @@ class SharedOp final : public Operator<CPUContext> {
   }
 };
 OPERATOR_SCHEMA(LibShared)
-    .SetDoc("the program's")
+    .Doc("the program's")
     .Arg("refuse", "")
     .NumInputs(1)
     .NumOutputs(1)
@@ -457,7 +457,7 @@ TEST_CASE("the cost that a class's schema counts arrives, and without one the by
 TEST_CASE("a library's kernel of a named backend is one that a node asks for by that name") {
   const auto run = [](const std::string& engine, Arguments args = {}) {
     InvokeOptions options;
-    options.engine = engine;
+    options.backends = engine;
     return FloatsOf(Invoke("LibWhich", {Vector({1})}, std::move(args), options)[0])[0];
   };
   constexpr auto kPlain = static_cast<float>(DeviceType::kCPU);
@@ -484,8 +484,8 @@ TEST_CASE("ranks, availability, fusion and test inputs of a library's classes ar
     Graph graph;
     graph.AddInput("x", DType::kFloat32, {1, extent});
     if (extent == 1) graph = Graph().AddInput("x", DType::kFloat32, {1});
-    graph.AddNode(OperatorDef("LibRanked", {"x"}, {"t"}).Engine(engine));
-    graph.AddNode(OperatorDef("LibRanked", {"t"}, {"y"}).Engine(engine));
+    graph.AddNode(OperatorDef("LibRanked", {"x"}, {"t"}).Backends(engine));
+    graph.AddNode(OperatorDef("LibRanked", {"t"}, {"y"}).Backends(engine));
     graph.AddOutput("y");
     const Shape shape = extent == 1 ? Shape{1} : Shape{1, extent};
     return FloatsOf(Executor(Compile(graph)).Run({{"x", Filled(shape, 0)}})["y"])[0];
@@ -493,7 +493,7 @@ TEST_CASE("ranks, availability, fusion and test inputs of a library's classes ar
   {
     Loaded loaded("libclasses.so");
     CHECK(FloatsOf(Invoke("LibRanked", {x})[0])[0] == 2);
-    CHECK(FloatsOf(Invoke("LibRanked", {x}, {}, {.engine = "lib_absent"})[0])[0] == 2);
+    CHECK(FloatsOf(Invoke("LibRanked", {x}, {}, {.backends = "lib_absent"})[0])[0] == 2);
     CHECK(of_chain("", 1) == 3);
     CHECK(of_chain("", 2) == 2);  // it takes none of two axes in
     CHECK(of_chain("reference", 1) == 1);
@@ -513,8 +513,8 @@ TEST_CASE("ranks, availability, fusion and test inputs of a library's classes ar
   {
     Loaded loaded("libclasses.so");
     CHECK(FloatsOf(Invoke("LibRanked", {x})[0])[0] == -1);
-    CHECK(FloatsOf(Invoke("LibRanked", {x}, {}, {.engine = "classes.lib_first"})[0])[0] == 2);
-    CHECK(FloatsOf(Invoke("LibRanked", {x}, {}, {.engine = "classes.lib_absent"})[0])[0] == -1);
+    CHECK(FloatsOf(Invoke("LibRanked", {x}, {}, {.backends = "classes.lib_first"})[0])[0] == 2);
+    CHECK(FloatsOf(Invoke("LibRanked", {x}, {}, {.backends = "classes.lib_absent"})[0])[0] == -1);
   }
   OpRegistry::Global().Remove("LibRanked");
 }
@@ -606,9 +606,9 @@ TEST_CASE("a library's class invokes the program's operators, in a stream in its
             for (int64_t i = 0; i < in[0].size(); ++i)
               out[0].data<float>()[i] = in[0].data<float>()[i] + in[1].data<float>()[i];
           })
-      .setInput("x")
-      .setInput("y")
-      .setOutput("z")
+      .input("x")
+      .input("y")
+      .output("z")
       .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; });
   {
     Loaded loaded("libclasses.so");
@@ -645,7 +645,7 @@ TEST_CASE("for an operator that exists it is one more backend, which may refuse 
   const Tensor x = Vector({1});
   const auto run = [&](bool refuse, const std::string& engine = {}) {
     InvokeOptions options;
-    options.engine = engine;
+    options.backends = engine;
     return FloatsOf(Invoke("LibShared", {x}, {{"refuse", refuse}}, options)[0])[0];
   };
   LoadOptions options;

@@ -36,10 +36,10 @@ class ScaleOp final : public Operator<Context> {
 OPERATOR_SCHEMA(LibScale)
     .NumInputs(1)
     .NumOutputs(1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .IdenticalTypeAndShape()
     .PointwiseCost(3)
-    .SetDoc("Multiplies by a number.")
+    .Doc("Multiplies by a number.")
     .Arg<float>("scale", "the number", 1.f)
     .Input(0, "x", "numbers", {DType::kFloat32})
     .Output(0, "y", "numbers times scale");
@@ -102,12 +102,9 @@ class PositiveOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(LibPositive).NumInputs(1).NumOutputs(1);
 REGISTER_CPU_OPERATOR(LibPositive, PositiveOp);
 // The dtype is known all the same.
-OPERATOR_SCHEMA(LibPositiveFloats)
-    .NumInputs(1)
-    .NumOutputs(1)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      c.SetOutput(0, DType::kFloat32, SymbolicShape({Dim()}));
-    });
+OPERATOR_SCHEMA(LibPositiveFloats).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
+  c.SetOutput(0, DType::kFloat32, SymbolicShape({Dim()}));
+});
 REGISTER_CPU_OPERATOR(LibPositiveFloats, PositiveOp);
 
 // (x + x) + x, by the program's operator.
@@ -323,9 +320,7 @@ OPERATOR_SCHEMA(LibElsewhere)
     .NumInputs(1)
     .NumOutputs(1)
     .Arg<int64_t>("length", "of the output", 2)
-    .TensorInferenceFunction([](InferenceContext& c) {
-      c.SetOutput(0, DType::kFloat32, {Dim(2)});
-    });
+    .Infer([](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, {Dim(2)}); });
 REGISTER_CPU_OPERATOR(LibElsewhere, ElsewhereOp);
 
 // Splits the first axis; as many outputs as inputs, shapes from a constant.
@@ -343,15 +338,14 @@ class RepeatOp final : public Operator<CPUContext> {
     return true;
   }
 };
-OPERATOR_SCHEMA(LibRepeat).NumInputs(2).NumOutputs(1).TensorInferenceFunction(
-    [](InferenceContext& c) {
-      const SymbolicShape& x = c.input_shape(0);
-      if (x.has_rank() && x.rank() != 1)
-        Throw(ErrorCode::kInvalidArgument, "x has ", x.rank(), " axes, expected 1");
-      const Tensor* times = c.input_constant(1);
-      c.SetOutput(0, c.input_dtype(0),
-                  {times ? Dim(times->data<int64_t>()[0]) : Dim(), x.has_rank() ? x[0] : Dim()});
-    });
+OPERATOR_SCHEMA(LibRepeat).NumInputs(2).NumOutputs(1).Infer([](InferenceContext& c) {
+  const SymbolicShape& x = c.input_shape(0);
+  if (x.has_rank() && x.rank() != 1)
+    Throw(ErrorCode::kInvalidArgument, "x has ", x.rank(), " axes, expected 1");
+  const Tensor* times = c.input_constant(1);
+  c.SetOutput(0, c.input_dtype(0),
+              {times ? Dim(times->data<int64_t>()[0]) : Dim(), x.has_rank() ? x[0] : Dim()});
+});
 REGISTER_CPU_OPERATOR(LibRepeat, RepeatOp);
 
 // Needs scratch for every row, as its kernel proposes.

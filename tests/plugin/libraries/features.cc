@@ -103,7 +103,7 @@ REGISTER_OP(LibByValue)
     .setParseAttrs(ParseByValue)
     .setInferType(TypesOfInts)
     .setInferShape(NarrowShapes)
-    .setDoc("Multiplies by scale.");
+    .doc("Multiplies by scale.");
 REGISTER_OP(LibByReference)
     .setForward(&ByReference, "cpu")
     .setParseAttrs(ParseHashed)
@@ -111,7 +111,7 @@ REGISTER_OP(LibByReference)
     .setInferShape(WideShapes);
 REGISTER_OP(LibByPointer).setForward(ByPointer).setParseAttrs(OneToOne).setInferShape(SameShape);
 REGISTER_OP(LibVoid).setForward(Void).setParseAttrs(OneToOne).setInferShape(SameShape);
-REGISTER_OP(LibFast).setForward(Fast).setParseAttrs(OneToOne).setInferShape(SameShape).setInplace(
+REGISTER_OP(LibFast).setForward(Fast).setParseAttrs(OneToOne).setInferShape(SameShape).inplace(
     {{0, 0}});
 REGISTER_OP(LibLambda)
     .setForward([times = 1.f](const AttrMap& attrs, Ins in, Outs out, OpResource) mutable {
@@ -129,20 +129,20 @@ REGISTER_OP(LibDeclared)
         out[0].data<float>()[i] = y;
       }
     })
-    .setInput("x", "numbers", {DType::kFloat32})
-    .setOutput("y", "numbers times factor")
-    .setRequiredAttr<float>("factor", "what is multiplied by")
-    .setAttr("times", "how often", 1)
-    .setAttr("bias", "what is added before", 0.5f)
-    .setAttr("comment", "anything")
-    .setAttr<std::vector<int64_t>>("axes", "not looked at")
+    .input("x", "numbers", {DType::kFloat32})
+    .output("y", "numbers times factor")
+    .requiredArg<float>("factor", "what is multiplied by")
+    .arg("times", "how often", 1)
+    .arg("bias", "what is added before", 0.5f)
+    .arg("comment", "anything")
+    .arg<std::vector<int64_t>>("axes", "not looked at")
     .setInferShape(SameShape)
-    .setFlops([](const AttrMap& attrs, const ShapeVectors& in, const ShapeVectors& out) {
+    .flops([](const AttrMap& attrs, const ShapeVectors& in, const ShapeVectors& out) {
       int64_t flops = attrs.get<int64_t>("times") + 1;
       for (const int64_t extent : in[0]) flops *= extent;
       return flops + (out[0] == in[0] ? 0 : 1);
     })
-    .setDoc("Multiplies.");
+    .doc("Multiplies.");
 
 // The indices of elements that are not 0, whose number the data decides, and y = their number.
 REGISTER_OP(LibNonZero)
@@ -166,10 +166,10 @@ REGISTER_OP(LibNonZero)
       if (wrong == "twice") res.allocate_output(0, {1}, DType::kInt64);
       return SUCCESS;
     })
-    .setInput("x")
-    .setOutput("indices")
-    .setOutput("count")
-    .setAllocatesOutputs()
+    .input("x")
+    .output("indices")
+    .output("count")
+    .allocatesOutputs()
     .setInferType([](const AttrMap&, std::vector<DType>&, std::vector<DType>& out) {
       out[0] = out[1] = DType::kInt64;
     })
@@ -181,10 +181,10 @@ REGISTER_OP(LibOpen)
     .setForward([](const AttrMap& attrs, Ins, Outs out, OpResource&) {
       *out[0].data<float>() = attrs.get("__mine", 0.f) + attrs.get("other", 0.f);
     })
-    .setInput("x")
-    .setOutput("y")
-    .setAttr("factor", "not looked at", 1.f)
-    .setOpenAttrs()
+    .input("x")
+    .output("y")
+    .arg("factor", "not looked at", 1.f)
+    .allowUncheckedAttributes()
     .setInferShape(SameShape);
 
 // ------------------------------------------------------------- requests, mutation, strides
@@ -211,12 +211,12 @@ REGISTER_OP(LibRequests)
     .setForward(Requests)
     .setParseAttrs(AnyNumber)
     .setInferShape(SameShape)
-    .setInplace({{0, 0}});
+    .inplace({{0, 0}});
 REGISTER_OP(LibRequestsAdding)
     .setForward(RequestsAdding)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setAcceptAdd();
+    .acceptsAdd();
 
 REGISTER_OP(LibMovingMean)
     .setForward([](const AttrMap&, Ins in, Outs out, OpResource&) {
@@ -248,7 +248,7 @@ REGISTER_OP(LibStrided)
     .setForward(SeeStrides)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setAcceptStrides();
+    .acceptsStrides();
 REGISTER_OP(LibDense).setForward(SeeStrides).setParseAttrs(OneToOne).setInferShape(SameShape);
 
 // Copies the bytes of any dtype.
@@ -277,7 +277,7 @@ REGISTER_OP(LibScratch)
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setScratch([](const AttrMap& attrs, const ShapeVectors& in) {
+    .scratch([](const AttrMap& attrs, const ShapeVectors& in) {
       int64_t bytes = attrs.get("unit", int64_t{4});
       for (int64_t extent : in[0]) bytes *= extent;
       return bytes;
@@ -319,7 +319,7 @@ REGISTER_OP(LibCounter)
     .setCreateOpState(MakeCounter, "cpu")
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setHasEffects();
+    .stateful();
 
 class DeviceTeller final : public StatefulOp {
  public:
@@ -356,7 +356,7 @@ REGISTER_OP(LibReport)
       out[0] = DType::kFloat32;
     })
     .setInferShape([](const AttrMap&, ShapeVectors&, ShapeVectors& out) { out[0] = {4}; })
-    .setHasEffects();
+    .stateful();
 
 // --------------------------------------------------------------------------------- gradient
 
@@ -424,7 +424,7 @@ REGISTER_OP(LibRandom)
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setHasEffects();
+    .stateful();
 
 REGISTER_OP(LibLogs)
     .setForward([](const AttrMap&, Ins in, Outs, OpResource& res) {
@@ -562,8 +562,8 @@ REGISTER_OP(LibAsync)
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setHasEffects()
-    .setAsync();
+    .stateful()
+    .async();
 // Ends what is pending; y = how many that were.
 REGISTER_OP(LibEnd)
     .setForward([](const AttrMap& attrs, Ins, Outs out, OpResource&) {
@@ -580,7 +580,7 @@ REGISTER_OP(LibEnd)
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setHasEffects();
+    .stateful();
 
 // ----------------------------------------------------------------------------------- errors
 
@@ -640,8 +640,8 @@ REGISTER_OP(LibFails)
     .setMutateInputs([](const AttrMap& attrs, std::vector<int>&) -> Status {
       return Fail(Wish(attrs), "mutateInputs");
     })
-    .setScratch([](const AttrMap& attrs, const ShapeVectors&) -> int64_t {
-      const Status status = Fail(Wish(attrs), "setScratch's function");
+    .scratch([](const AttrMap& attrs, const ShapeVectors&) -> int64_t {
+      const Status status = Fail(Wish(attrs), "scratch's function");
       if (!status.ok()) Throw(ErrorCode::kOperatorFailed, status.message());
       return 0;
     });
@@ -659,7 +659,7 @@ REGISTER_OP(LibWrongAnswers)
     .setMutateInputs([](const AttrMap& attrs, std::vector<int>& inputs) {
       if (attrs.contains("mutated")) inputs.push_back(attrs.get<int>("mutated"));
     })
-    .setScratch([](const AttrMap& attrs, const ShapeVectors&) {
+    .scratch([](const AttrMap& attrs, const ShapeVectors&) {
       return attrs.get("scratch", int64_t{0});
     });
 

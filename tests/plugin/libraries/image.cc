@@ -114,13 +114,13 @@ int OneToOne(const AttrMap&, int* num_in, int* num_out) { return *num_in = *num_
 }  // namespace
 
 #define REGISTER_IMAGE(report, negate, negate_class, last, last_class, kept, fails) \
-  OPERATOR_SCHEMA(report).NumInputs(0).NumOutputs(1).TensorInferenceFunction(       \
+  OPERATOR_SCHEMA(report).NumInputs(0).NumOutputs(1).Infer(                         \
       [](InferenceContext& c) { c.SetOutput(0, DType::kInt64, {Dim(5)}); });        \
   REGISTER_CPU_OPERATOR(report, ReportOp);                                          \
   OPERATOR_SCHEMA(negate).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();       \
   REGISTER_CPU_OPERATOR(negate, negate_class<CPUContext>);                          \
   REGISTER_GRADIENT(negate, NegateGradient);                                        \
-  OPERATOR_SCHEMA(last).NumInputs(1).NumOutputs(1).TensorInferenceFunction(         \
+  OPERATOR_SCHEMA(last).NumInputs(1).NumOutputs(1).Infer(                           \
       [](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, {Dim(1)}); });      \
   REGISTER_CPU_OPERATOR(last, last_class);                                          \
   OPERATOR_SCHEMA(kept).NumInputs(1).NumOutputs(1).Internal();                      \

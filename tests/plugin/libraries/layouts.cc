@@ -198,9 +198,9 @@ OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, LibNpuAddOne, AddOneOp);
 
 // The same by the queue: forward returns when it has the work.
 REGISTER_OP(LibNpuQueued)
-    .setInput("x")
-    .setOutput("y")
-    .setAsync()
+    .input("x")
+    .output("y")
+    .async()
     .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; })
     .setForward(
         [](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out, OpResource& res) {
@@ -213,8 +213,8 @@ REGISTER_OP(LibNpuQueued)
         "lib_npu");
 // y = x; holds the queue where `works` is 0, and lets it go on where it is 1.
 REGISTER_OP(LibNpuLet)
-    .setInput("x")
-    .setOutput("y")
+    .input("x")
+    .output("y")
     .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; })
     .setForward([](const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource&) {

@@ -95,19 +95,19 @@ OPKIT_LIBRARY_INITIALIZE(initialize);
 
 REGISTER_OP(LibChain)
     .setCreateOpState(MakeChain)
-    .setNoGradient()
+    .noGradient()
     .setIsSubgraphOp()
-    .setOpenAttrs()
-    .setInput("x")
-    .setOutput("y")
+    .allowUncheckedAttributes()
+    .input("x")
+    .output("y")
     .setInferShape(SameShape);
 // The graph that the node carries says types and shapes.
 REGISTER_OP(LibCarries)
     .setCreateOpState(MakeChain)
-    .setNoGradient()
+    .noGradient()
     .setIsSubgraphOp()
-    .setOpenAttrs()
-    .setInput("x")
-    .setOutput("y");
-REGISTER_OP(LibExp).setForward(Each<Exp>).setInput("x").setOutput("y").setInferShape(SameShape);
-REGISTER_OP(LibLog).setForward(Each<Log>).setInput("x").setOutput("y").setInferShape(SameShape);
+    .allowUncheckedAttributes()
+    .input("x")
+    .output("y");
+REGISTER_OP(LibExp).setForward(Each<Exp>).input("x").output("y").setInferShape(SameShape);
+REGISTER_OP(LibLog).setForward(Each<Log>).input("x").output("y").setInferShape(SameShape);

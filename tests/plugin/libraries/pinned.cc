@@ -18,8 +18,8 @@ REGISTER_OP(LibPinned)
       if (!t_scratchpad.memory) t_scratchpad.memory = new float[1]{};
       *out[0].data<float>() = ++t_scratchpad.memory[0];
     })
-    .setInput("x")
-    .setOutput("runs")
+    .input("x")
+    .output("runs")
     .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
 
 }  // namespace

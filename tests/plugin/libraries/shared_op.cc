@@ -35,13 +35,13 @@ REGISTER_OP(LibShared)
 #endif
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setDoc("Multiplies.");
+    .doc("Multiplies.");
 
 REGISTER_OP(LibRuns)
     .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor> out,
                    OpResource&) { *out[0].data<float>() = static_cast<float>(FACTOR * ++g_runs); })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
-    .setHasEffects();
+    .stateful();
 
 }  // namespace

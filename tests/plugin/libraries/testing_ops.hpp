@@ -51,8 +51,8 @@ REGISTER_OP(TestedPlain).setForward(Past).setParseAttrs(OneToOne).setInferShape(
 
 // Takes bytes alone.
 REGISTER_OP(TestedBytes)
-    .setInput("bytes")
-    .setOutput("bytes")
+    .input("bytes")
+    .output("bytes")
     .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource&) {
       std::copy_n(in[0].data<uint8_t>(), in[0].size(), out[0].data<uint8_t>());
@@ -63,7 +63,7 @@ REGISTER_OP(TestedBytes)
       return SUCCESS;
     })
     .setInferShape(SameShape)
-    .setNoGradient();
+    .noGradient();
 
 class BiasOp final : public Operator<CPUContext> {
  public:

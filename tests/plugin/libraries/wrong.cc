@@ -56,7 +56,7 @@ const bool kRegistered = [] {
   if (wish == "no inferType")
     add("LibBare", 14).setForward(Forward).setParseAttrs(Count<0, 1>).setInferShape(NoShapes);
   if (wish == "attribute twice")
-    add("LibBare", 15).setForward(Forward).setAttr("a", "one").setAttr("a", "two", 2);
+    add("LibBare", 15).setForward(Forward).arg("a", "one").arg("a", "two", 2);
   if (wish == "gradient twice") {
     add("LibWithGradient", 10).setForward(Forward).setBackward(Forward);
     add("LibWithGradient_backward", 11).setForward(Forward);

@@ -39,9 +39,9 @@ REGISTER_OP(PartRunsBody)
     .setCreateOpState([](const AttrMap&, OpContext context, StatefulOp** state) {
       *state = new RunsBody(*context.node->graphs[0]);
     })
-    .setInput("x")
-    .setOutput("y")
-    .setNoGradient()
+    .input("x")
+    .output("y")
+    .noGradient()
     .setIsSubgraphOp();
 
 // X -> each of the operators in turn -> Y, with nodes in reverse, so that the library's numbers are
@@ -140,11 +140,11 @@ TEST_CASE("the typed form of a program is a library's as it stands") {
   REQUIRE(body);
   REQUIRE(body->FindConstant("prepared"));
   CHECK(body->FindConstant("prepared")->ToVector<float>() == Floats{42});
-  CHECK(Contains(report.ToText(), "it is no PartNeg"));
-  CHECK(Contains(report.ToText(), "its input is not float32"));  // nobody knows what Unknown makes
+  CHECK(Contains(ToString(report), "it is no PartNeg"));
+  CHECK(Contains(ToString(report), "its input is not float32"));  // nobody knows what Unknown makes
   const Graph alone = ChainOf({"PartNeg", "Unknown"});
   CHECK(SameGraph(Partition(alone, "LibTyped", {{"ops", "PartNeg"}}, &report), alone));
-  CHECK(Contains(report.ToText(), "one node alone"));
+  CHECK(Contains(ToString(report), "one node alone"));
 }
 
 TEST_CASE("a pass of a library changes a graph, whose constants stay shared") {

@@ -177,8 +177,8 @@ void RunAwkward(std::string* list) {
 }
 
 void Write(const std::string& trace) {
-  Profiler::WriteChromeTrace(trace + ".json");
-  Profiler::WritePerfettoTrace(trace + ".pftrace");
+  SaveChromeTrace(Profiler::Read(), trace + ".json");
+  SavePerfettoTrace(Profiler::Read(), trace + ".pftrace");
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class CUDAAllocator final : public Allocator {
     // have not run, and release the blocks that the pool keeps.
     CUDADeviceGuard guard(index);
     OPKIT_CUDA_CHECK(cudaDeviceSynchronize());
-    detail::CUDACompletions::Get().WaitUntilIdle();
+    detail::CUDACompletions::Global().WaitUntilIdle();
     OPKIT_CUDA_CHECK(cudaDeviceSynchronize());
     if (device.pool) OPKIT_CUDA_CHECK(cudaMemPoolTrimTo(device.pool, 0));
     return TryAllocate(device, bytes);

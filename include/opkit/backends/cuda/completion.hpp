@@ -29,7 +29,7 @@ class CUDACompletions {
     cudaError_t status = cudaSuccess;
   };
 
-  static CUDACompletions& Get() {
+  static CUDACompletions& Global() {
     static auto* completions = new CUDACompletions;  // never destroyed: its threads use it
     return *completions;
   }

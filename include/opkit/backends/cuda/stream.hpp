@@ -35,7 +35,7 @@ struct CUDAThreadStreams {
 // The streams of threads that have ended, and all foreign streams of the process. `mutex` guards
 // both.
 struct CUDAIdleStreams {
-  static CUDAIdleStreams& Get() {
+  static CUDAIdleStreams& Global() {
     static auto* idle = new CUDAIdleStreams;
     return *idle;
   }
@@ -93,7 +93,7 @@ class CUDAStream {
       Throw(ErrorCode::kUnsupported,
             "the default stream of a thread is another one on each thread: create a stream");
     if (!handle) handle = cudaStreamLegacy;
-    auto& registry = detail::CUDAIdleStreams::Get();
+    auto& registry = detail::CUDAIdleStreams::Global();
     std::lock_guard lock(registry.mutex);
     CUDAStream*& stream = registry.foreign[{device.index, handle}];
     if (!stream) stream = new CUDAStream(device, -1, handle, /*foreign=*/true);
@@ -170,7 +170,7 @@ class CUDAStream {
   // no more work, calls it at once on this thread. Does not delay this stream; a late mark does not
   // delay the notification of an earlier one.
   void WhenReached(const detail::CUDAMark& mark, UniqueFunction<void(cudaError_t)> done) {
-    auto& completions = detail::CUDACompletions::Get();
+    auto& completions = detail::CUDACompletions::Global();
     completions.EnsureServed();
     auto item = std::make_unique<detail::CUDACompletions::Item>();
     cudaError_t status = cudaSuccess;
@@ -356,7 +356,7 @@ class CUDAStream {
     const std::unique_ptr<detail::CUDAThreadStreams> mine(
         std::exchange(detail::t_cuda_streams, nullptr));
     if (!mine) return;
-    auto& idle = detail::CUDAIdleStreams::Get();
+    auto& idle = detail::CUDAIdleStreams::Global();
     std::lock_guard lock(idle.mutex);
     for (const auto& streams : mine->devices)
       for (CUDAStream* stream : streams.by_id)
@@ -364,7 +364,7 @@ class CUDAStream {
   }
   static CUDAStream* TakeIdleOrMake(Device device, int id) {
     {
-      auto& idle = detail::CUDAIdleStreams::Get();
+      auto& idle = detail::CUDAIdleStreams::Global();
       std::lock_guard lock(idle.mutex);
       auto& candidates = idle.by_device_and_id[{device.index, id}];
       if (!candidates.empty()) {
@@ -389,7 +389,7 @@ class CUDAStream {
     std::unique_ptr<detail::CUDACompletions::Item> item(
         static_cast<detail::CUDACompletions::Item*>(data));
     item->status = status;
-    detail::CUDACompletions::Get().Push(std::move(item));
+    detail::CUDACompletions::Global().Push(std::move(item));
   }
 
   const Device device_;

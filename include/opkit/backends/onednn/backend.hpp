@@ -38,7 +38,7 @@ inline constexpr double kOnednnLeastFlops = 1e5;
 
 // Throws UnsupportedOperatorFeature for less work, unless the node names this backend.
 inline void RequireOnednnWork(const KernelQuery& query, double flops) {
-  if (flops >= kOnednnLeastFlops || query.def.engine() == kOnednnBackend) return;
+  if (flops >= kOnednnLeastFlops || query.def.backends() == kOnednnBackend) return;
   throw UnsupportedOperatorFeature(StrCat("for ", static_cast<int64_t>(flops),
                                           " operations a call of oneDNN takes longer than what it "
                                           "saves"));

@@ -362,7 +362,7 @@ class ConvOnednnOp final : public ConvOpBase {
   static void ProposeStandard(const KernelQuery& query, const detail::OnednnConv& conv,
                               std::vector<KernelConfig>& configs) {
     if (conv.type() == detail::OnednnType::f32 && conv.flops() < detail::kOnednnLeastFlops &&
-        query.def.engine() != kOnednnBackend)
+        query.def.backends() != kOnednnBackend)
       return;
     try {
       const auto kernel = conv.Make(conv.ImageDesc(0), conv.StandardWeights(), conv.OutputDesc(0));
@@ -381,7 +381,7 @@ class ConvOnednnOp final : public ConvOpBase {
 };
 
 OPKIT_OPERATOR_SCHEMA(FusedConv)
-    .SetDoc("A Conv, and what is done to each element of its output in the same pass.")
+    .Doc("A Conv, and what is done to each element of its output in the same pass.")
     .Private()
     .NumInputs(2, 64)
     .NumOutputs(1)
@@ -396,8 +396,8 @@ OPKIT_OPERATOR_SCHEMA(FusedConv)
     .Arg<std::vector<int64_t>>("pads", kPadsDoc)
     .Arg<std::vector<int64_t>>("strides", kStridesDoc)
     .FillUsing(&detail::OnednnEpilogue::Describe)
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferConv(c); })
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+    .Infer([](InferenceContext& c) { detail::InferConv(c); })
+    .Cost([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
     });
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Conv, onednn, ConvOnednnOp);

@@ -89,7 +89,7 @@ struct OnednnProduct {
     const double flops =
         2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     const bool is_small = m < kLeastRows || flops < kOnednnLeastFlops;
-    if (is_small && has_rivals && query.def.engine() != kOnednnBackend)
+    if (is_small && has_rivals && query.def.backends() != kOnednnBackend)
       throw UnsupportedOperatorFeature(StrCat("a product of ", m, " rows and ",
                                               static_cast<int64_t>(flops),
                                               " operations is too small to gain by packing"));
@@ -333,7 +333,7 @@ class FusedMatMulOnednnOp final : public StandardOperator {
 };
 
 OPKIT_OPERATOR_SCHEMA(FusedMatMul)
-    .SetDoc("Y = A B + C, and what is done to each element of it in the same pass.")
+    .Doc("Y = A B + C, and what is done to each element of it in the same pass.")
     .Private()
     .NumInputs(2, 64)
     .NumOutputs(1)
@@ -343,8 +343,8 @@ OPKIT_OPERATOR_SCHEMA(FusedMatMul)
     .Output(0, "Y", "[..., M, N]")
     .Arg<int64_t>("transB", "whether B is transposed", 0)
     .FillUsing(&detail::OnednnEpilogue::Describe)
-    .TensorInferenceFunction(&detail::InferFusedMatMul)
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+    .Infer(&detail::InferFusedMatMul)
+    .Cost([](auto&, auto& inputs, auto& outputs) {
       const SymbolicShape& a = inputs[0].shape;
       return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() > 0 ? a[-1] : Dim());
     });

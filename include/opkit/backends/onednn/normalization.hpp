@@ -91,7 +91,7 @@ class BatchNormalizationOnednnOp final : public BatchNormalizationOpBase {
 };
 
 OPKIT_OPERATOR_SCHEMA(FusedBatchNormalization)
-    .SetDoc("A BatchNormalization by given statistics, and Relu of it in the same pass.")
+    .Doc("A BatchNormalization by given statistics, and Relu of it in the same pass.")
     .Private()
     .NumInputs(5)
     .NumOutputs(1)
@@ -100,7 +100,7 @@ OPKIT_OPERATOR_SCHEMA(FusedBatchNormalization)
     .Arg<float>("momentum", "as BatchNormalization's", 0.9f)
     .Arg<int64_t>("training_mode", "0", 0)
     .Arg<int64_t>("spatial", "1", 1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .PointwiseCost(3);
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(BatchNormalization, onednn, BatchNormalizationOnednnOp);

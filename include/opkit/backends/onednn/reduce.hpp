@@ -93,7 +93,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
       return {config};
     }
     detail::OnednnReduction(query.def.type());
-    if (query.def.engine() != kOnednnBackend)
+    if (query.def.backends() != kOnednnBackend)
       throw UnsupportedOperatorFeature(
           "in the standard layout Eigen's takes less time (bench/kernels); a node that asks for "
           "this backend gets it");

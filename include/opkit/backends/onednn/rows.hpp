@@ -23,7 +23,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     RequireOnednnTensors(query);
-    if (query.def.engine() != kOnednnBackend)
+    if (query.def.backends() != kOnednnBackend)
       throw UnsupportedOperatorFeature(
           "oneDNN's takes half as long again as Eigen's (bench/kernels); a node that asks for this "
           "backend gets it");

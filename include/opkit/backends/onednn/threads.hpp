@@ -17,7 +17,7 @@ struct OpenMp {
   int (*get_max_threads)() = nullptr;
   void (*set_num_threads)(int) = nullptr;
 
-  static const OpenMp& Get() {
+  static const OpenMp& Global() {
     static const OpenMp found;
     return found;
   }
@@ -41,13 +41,13 @@ struct OpenMp {
 class OnednnScope {
  public:
   OnednnScope() {
-    const detail::OpenMp& openmp = detail::OpenMp::Get();
+    const detail::OpenMp& openmp = detail::OpenMp::Global();
     if (!openmp.get_max_threads) return;
     before_ = openmp.get_max_threads();
     if (before_ != 1) openmp.set_num_threads(1);
   }
   ~OnednnScope() {
-    if (before_ != 1) detail::OpenMp::Get().set_num_threads(before_);
+    if (before_ != 1) detail::OpenMp::Global().set_num_threads(before_);
   }
   OnednnScope(const OnednnScope&) = delete;
   OnednnScope& operator=(const OnednnScope&) = delete;

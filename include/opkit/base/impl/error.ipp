@@ -12,7 +12,8 @@ OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
                                     "already exists",   "out of range",      "uninitialized",
                                     "out of memory",    "unsupported",       "failed precondition",
-                                    "cancelled",        "deadline exceeded", "operator failed"};
+                                    "cancelled",        "deadline exceeded", "operator failed",
+                                    "input or output"};
   return kNames[static_cast<int>(code)];
 }
 

@@ -19,13 +19,13 @@ struct InternedNames {
   int64_t room = INT64_MAX;
 
   // Never destroyed at the end of the process: threads may still intern names then.
-  static InternedNames& Get() {
+  static InternedNames& Global() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Get(); };
-      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
-                     [] { Get().mutex.ResetAfterFork(); });
+      g_delete_names = [] { delete &Global(); };
+      pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
+                     [] { Global().mutex.ResetAfterFork(); });
       return made;
     }();
     return *table;
@@ -49,7 +49,7 @@ inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  InternedNames& table = InternedNames::Get();
+  InternedNames& table = InternedNames::Global();
   MutexLock lock(table.mutex);
   int found = table.names.Find(name);
   if (found < 0) {
@@ -76,12 +76,12 @@ OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
   return detail::NumberOfName(name, true);
 }
 OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   table.room = bytes;
 }
 OPKIT_INLINE std::string InternedName(uint32_t number) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   const int at = static_cast<int>(number);
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();

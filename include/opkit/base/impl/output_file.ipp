@@ -108,12 +108,12 @@ OPKIT_INLINE void OutputFile::Commit() {
 }
 
 OPKIT_INLINE void OutputFile::Fail() const {
-  Throw(ErrorCode::kFailedPrecondition, "cannot write '", path_, "': ", std::strerror(errno));
+  Throw(ErrorCode::kIo, "cannot write '", path_, "': ", std::strerror(errno));
 }
 
 }  // namespace detail
 
-OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
+OPKIT_INLINE void SaveFile(const std::string& path, std::string_view bytes) {
   detail::OutputFile file(path);
   file.Write(bytes);
   file.Commit();

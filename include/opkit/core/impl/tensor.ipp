@@ -66,7 +66,7 @@ OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
   source.CheckStandard("ShareData");
   if (numel() != source.numel())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
-         source.Describe());
+         source);
   if (!source.is_dense())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
   Tensor shared = source;
@@ -195,11 +195,11 @@ OPKIT_INLINE void Tensor::SetDevice(Device device) {
   device_ = device;
 }
 
-OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, shape_, " on ", device_);
-  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
-  if (!is_dense()) out += StrCat(" with strides", strides_);
-  if (!initialized()) out += " (uninitialized)";
+OPKIT_INLINE std::string ToString(const Tensor& tensor) {
+  std::string out = StrCat(tensor.dtype_, tensor.shape_, " on ", tensor.device_);
+  if (!tensor.layout_.is_standard()) out += StrCat(" in ", tensor.layout_);
+  if (!tensor.is_dense()) out += StrCat(" with strides", tensor.strides_);
+  if (!tensor.initialized()) out += " (uninitialized)";
   return out;
 }
 
@@ -215,7 +215,7 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
 
 OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
                                      std::initializer_list<detail::Text> parts) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
+  throw Error(code, StrCat("tensor ", *this, ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {

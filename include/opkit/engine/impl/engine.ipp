@@ -29,7 +29,7 @@ inline IntrusivePtr<EngineCore> MakeEngineCore(const EngineOptions& options, Thr
   static constinit std::atomic<uint32_t> engines{0};
   // Relaxed: only the uniqueness of the number matters.
   const uint32_t id = engines.fetch_add(1, std::memory_order_relaxed) + 1;
-  ThreadPool& pool = own_pool ? *own_pool : ThreadPool::Default();
+  ThreadPool& pool = own_pool ? *own_pool : ThreadPool::Global();
   return MakeIntrusive<EngineCore>(pool, IsNaive(options), id);
 }
 

@@ -96,7 +96,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
           int{ThreadPool::kMaxThreads});
   static constinit detail::Mutex mutex;
   detail::MutexLock lock(mutex);
-  ThreadPool& pool = ThreadPool::Default();
+  ThreadPool& pool = ThreadPool::Global();
   const detail::OwnThreads* const before = detail::g_own_threads.load();
   const int pool_threads = before ? before->pool_threads : pool.threads();
   const detail::OwnThreads* const now =

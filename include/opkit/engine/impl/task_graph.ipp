@@ -65,15 +65,15 @@ OPKIT_INLINE ReplayMode FrozenTaskGraph::mode() const { return state_->replay.mo
 OPKIT_INLINE bool FrozenTaskGraph::settled() const { return state_->replay.settled(); }
 OPKIT_INLINE const Schedule& FrozenTaskGraph::schedule() const { return state_->schedule; }
 
-OPKIT_INLINE std::string FrozenTaskGraph::Describe() const {
-  const Schedule& schedule = this->schedule();
-  const int threads = state_->replay.threads();
+OPKIT_INLINE std::string ToString(const FrozenTaskGraph& graph) {
+  const Schedule& schedule = graph.schedule();
+  const int threads = graph.state_->replay.threads();
   const int64_t removed = schedule.edges_given() - schedule.edges_kept();
   return StrCat(StrCat(schedule.size(), " tasks, ", schedule.edges_kept(), " edges"),
                 removed > 0 ? StrCat(" (", removed, " more implied by these)") : "",
                 StrCat(", ", schedule.levels(), " levels of at most ", schedule.max_width()),
                 StrCat(" tasks\non ", threads, threads == 1 ? " thread by " : " threads by ",
-                       state_->replay.ExplainMode()));
+                       graph.state_->replay.ExplainMode()));
 }
 
 OPKIT_INLINE void TaskGraph::AddBlock() {

@@ -85,7 +85,7 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
   for (int i = 0; i < slots; ++i) delete workers_[i].load();
 }
 
-OPKIT_INLINE ThreadPool& ThreadPool::Default() {
+OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
     return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');

@@ -50,9 +50,10 @@ struct RunComparison {
   bool same() const { return first_different < 0; }
   // Returns one sentence: the first value that differs, with its node and element.
   std::string Verdict() const;
-  // Returns a table with a line for each value, and the verdict.
-  std::string ToText() const;
 };
+
+// Returns a table with a line for each value, and the verdict.
+std::string ToString(const RunComparison& runs);
 
 // Runs `plan` and then `expected`, each on copies of the inputs, and compares their values. The
 // plans may differ in backends, passes or threads: the comparison shows the effect. Nodes that draw
@@ -63,7 +64,7 @@ struct RunComparison {
 //
 //   const Plan expected = Compile(graph, {.backends = {"reference"}});
 //   const RunComparison runs = CompareRuns(Compile(graph), expected, {{"X", x}});
-//   if (!runs.same()) std::puts(runs.ToText().c_str());
+//   if (!runs.same()) std::puts(ToString(runs).c_str());
 RunComparison CompareRuns(const Plan& plan, const Plan& expected,
                           const std::vector<NamedTensor>& inputs,
                           const CompareRunsOptions& options = {});

@@ -22,7 +22,7 @@ struct NodeValue {
 // the executor once before, with inputs of the same shapes.
 //
 //   for (const NodeValue& value : RunKeepingValues(executor, {{"X", x}}))
-//     WriteNpy(value.name + ".npy", value.tensor);
+//     SaveNpy(value.name + ".npy", value.tensor);
 std::vector<NodeValue> RunKeepingValues(Executor& executor,
                                         const std::vector<NamedTensor>& inputs = {});
 

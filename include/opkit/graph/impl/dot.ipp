@@ -56,7 +56,7 @@ class DotWriter {
     if (!def.name().empty()) out += " '" + def.name() + "'";
     for (const NamedAttribute& arg : def.args()) out += "\n" + arg.name + "=" + ToString(arg.value);
     if (def.device() != Device{}) out += "\non " + ToString(def.device());
-    if (!def.engine().empty()) out += "\nengine " + def.engine();
+    if (!def.backends().empty()) out += "\nbackend " + def.backends();
     return out;
   }
 

@@ -8,7 +8,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
+OPKIT_INLINE std::string ToSvg(const Plan& plan, Device device) {
   static_cast<void>(plan.memory());  // throws while no shapes are known
   const auto found = plan.state()->Latest();
   const GraphView& view = found->view();
@@ -24,7 +24,7 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
       name += StrCat(name.empty() ? "" : " = ", found->memory().Name(detail::Index(value)),
                      arena.bounded[detail::Index(value)] ? " (at most)" : "");
     }
-    return DrawMemoryPlan(arena.lifetimes.buffers, arena.plan, options);
+    return ToSvg(arena.lifetimes.buffers, arena.plan, options);
   }
   Throw(ErrorCode::kNotFound, "the plan has no memory on ", ToString(device));
 }

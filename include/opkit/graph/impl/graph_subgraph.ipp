@@ -23,8 +23,8 @@ inline bool SameBits(const Attribute& a, const Attribute& b) {
 }
 
 OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
-  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
+  if (a.type() != b.type() || a.device() != b.device() || a.backends() != b.backends() ||
+      a.requires_backends() != b.requires_backends() || a.is_gradient_op() != b.is_gradient_op() ||
       a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
       a.args().size() != b.args().size())
     return false;

@@ -138,26 +138,27 @@ OPKIT_INLINE Selection Plan::selection() const {
 }
 
 OPKIT_INLINE Explanation Plan::Explain() const { return state_->Explain(); }
-OPKIT_INLINE std::string Plan::Describe() const {
-  const auto found = state_->Latest();
-  return detail::DescribePlan(*state_, found.get());
+OPKIT_INLINE std::string ToString(const Plan& plan) {
+  const auto found = plan.state()->Latest();
+  return detail::DescribePlan(*plan.state(), found.get());
 }
-OPKIT_INLINE std::string Plan::Describe(
-    const std::vector<std::pair<std::string, Shape>>& shapes) const {
+OPKIT_INLINE std::string ToString(const Plan& plan,
+                                  const std::vector<std::pair<std::string, Shape>>& shapes) {
   std::vector<GraphInput> known;
   for (const auto& [name, shape] : shapes) known.push_back({name, {DType::kUndefined, shape}});
-  const GraphTypes types = InferGraph(view(), known);
+  const GraphTypes types = InferGraph(plan.state()->view(), known);
   std::vector<TensorInfo> inputs;
-  for (const GraphInput& input : graph().inputs()) {
+  for (const GraphInput& input : plan.graph().inputs()) {
     inputs.push_back(types.at(input.name));
     if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
-      Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
+      Throw(ErrorCode::kInvalidArgument, "ToString needs the dtype and the shape of every input, '",
             input.name, "' is ", ToString(inputs.back()));
   }
   // If the graph declares all shapes, use its specialization: the plan may have released constants
   // that another specialization needs.
-  const auto found = state_->inputs_known() ? state_->GetLatest() : state_->Make(std::move(inputs));
-  return detail::DescribePlan(*state_, found.get());
+  detail::PlanState& state = *plan.state();
+  const auto found = state.inputs_known() ? state.GetLatest() : state.Make(std::move(inputs));
+  return detail::DescribePlan(state, found.get());
 }
 
 namespace detail {

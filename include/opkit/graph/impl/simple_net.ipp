@@ -30,7 +30,7 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
   for (const GraphInput& input : graph.inputs()) {
     const Tensor& found = *ws.GetTensor(input.name);
     const auto fail = [&](ErrorCode code, const std::string& more = "") {
-      Throw(code, "input '", input.name, "' of the graph is ", found.Describe(), ", expected ",
+      Throw(code, "input '", input.name, "' of the graph is ", ToString(found), ", expected ",
             input.info, more);
     };
     if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)

@@ -35,17 +35,17 @@ struct PartitionReport {
   std::vector<Subgraph> subgraphs;
 
   int num_taken() const;  // nodes in accepted subgraphs
-  // Returns text for people: a few lines for each subgraph, then a line for each node.
-  std::string ToText() const;
-  // Returns {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes",
-  // "inputs", "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
-  // "flat_ns", "own_ns", "rejected"}], "nodes": [{"node": 0, "op", "name", "subgraph" and
-  // "taken_by", or "refused": {partitioner: reason}}]}.
-  std::string ToJson() const;
-  // Returns the graph in the language of Graphviz, with a coloured box around each accepted
-  // subgraph.
-  std::string ToDot(const DotOptions& options = {}) const;
 };
+
+// Returns text for people: a few lines for each subgraph, then a line for each node.
+std::string ToString(const PartitionReport& report);
+// Returns {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes",
+// "inputs", "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
+// "flat_ns", "own_ns", "rejected"}], "nodes": [{"node": 0, "op", "name", "subgraph" and
+// "taken_by", or "refused": {partitioner: reason}}]}.
+std::string ToJson(const PartitionReport& report);
+// Returns the graph in the language of Graphviz, with a coloured box around each accepted subgraph.
+std::string ToDot(const PartitionReport& report, const DotOptions& options = {});
 
 }}  // namespace opkit
 

@@ -73,7 +73,7 @@ constexpr double EstimatedCopyNs(int64_t bytes) {
 class KernelSelector {
  public:
   struct Options {
-    bool strict_backends = false;
+    BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // for nodes that name none
     SelectionObjective objective = SelectionObjective::kTime;

@@ -40,7 +40,7 @@ class PlanState final : public RefCounted {
             options.threads, " and ", options.max_shapes);
     options_.passes = nullptr;  // the list belongs to the caller, as the report does
     options_.partition_report = nullptr;
-    if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
+    if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
     FindDonated();
     for (const auto& input : this->graph().inputs()) {
@@ -56,7 +56,7 @@ class PlanState final : public RefCounted {
   const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_->graph; }
   const GraphView& view() const { return graph_->view; }
-  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
+  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Global(); }
   // Returns the types that the graph declares for its inputs. inputs_known() is true if they have
   // the dtype and shape of each.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
@@ -118,7 +118,7 @@ class PlanState final : public RefCounted {
   OPKIT_COLD void CheckForAnyShapes() {
     types_for_any_.emplace(InferGraph(view()));
     for (const OperatorDef& def : graph().nodes()) {
-      if (options_.strict_backends) CheckBackends(def);
+      if (options_.backend_need == kRequired) CheckBackends(def);
       if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
   }
@@ -197,7 +197,7 @@ class PlanState final : public RefCounted {
                                 memory,
                                 options_.verify_memory,
                                 &converted_constants_,
-                                {options_.strict_backends,
+                                {options_.backend_need,
                                  options_.selection.nodes.empty() ? nullptr : &options_.selection,
                                  &options_.devices, options_.objective},
                                 donated_});

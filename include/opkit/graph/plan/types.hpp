@@ -14,7 +14,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct PartitionReport;  // graph/partition/report.hpp
 
 struct PlanOptions {
-  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Default(). Any number
+  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
   // but that pool's gives the plan a pool of its own.
   int threads = 0;
   // Nodes are called in one fixed order, whatever the number of threads.
@@ -33,9 +33,9 @@ struct PlanOptions {
   // preferred for the program (SetGlobalEnginePref). Compile reads the program's preferences once:
   // shapes that the plan meets later use the same.
   std::vector<std::string> backends = {};
-  // Requires every backend that a node names. A backend that is only preferred for the program or
-  // the plan must exist: Compile throws kNotFound instead of passing it over.
-  bool strict_backends = false;
+  // kRequired requires every backend that a node names. A backend that is only preferred for the
+  // program or the plan must exist: Compile throws kNotFound instead of passing it over.
+  BackendNeed backend_need = kPreferred;
   // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
   // kernel does not exist or does not take its node.
   Selection selection = {};

@@ -20,14 +20,14 @@ struct MemoryTable {
 
 // Parses the text of a file. Its columns may have any order, with or without `offset`; an id is any
 // text without a comma. Throws kInvalidArgument; the message begins with the line number.
-MemoryTable ReadMemoryCsv(std::string_view text);
+MemoryTable ParseMemoryCsv(std::string_view text);
 
 // Writes the text of a file. Without `ids`, numbers the buffers from 0; without `offsets`, omits
 // that column. Throws kInvalidArgument if there are not as many offsets or ids as buffers, and for
 // an id with a comma or a line end.
-std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
-                           const std::vector<int64_t>& offsets = {},
-                           const std::vector<std::string>& ids = {});
+std::string ToCsv(const std::vector<MemoryInterval>& buffers,
+                  const std::vector<int64_t>& offsets = {},
+                  const std::vector<std::string>& ids = {});
 
 }}  // namespace opkit
 

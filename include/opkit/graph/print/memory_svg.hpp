@@ -1,4 +1,4 @@
-// DrawMemoryPlan: draws a memory plan: time from left to right, addresses from bottom to top, a
+// ToSvg: draws a memory plan: time from left to right, addresses from bottom to top, a
 // rectangle for each buffer, coloured by its lifetime, and a line at the lower bound.
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
@@ -21,8 +21,8 @@ struct MemorySvgOptions {
 // and arena bytes, lower bound and ratio below the title. A tooltip shows name, size and lifetime
 // of the buffer under the mouse. Throws kInvalidArgument if there are not as many offsets or names
 // as buffers.
-std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
-                           const MemorySvgOptions& options = {});
+std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                  const MemorySvgOptions& options = {});
 
 }}  // namespace opkit
 

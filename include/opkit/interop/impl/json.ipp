@@ -86,8 +86,8 @@ class GraphJsonWriter {
       out["subgraphs"][item.name] = std::move(inner);
     }
     if (def.device() != ::opkit::Device{}) out["device"] = ToJson(def.device());
-    if (!def.engine().empty()) out["engine"] = ToJson(def.engine());
-    if (def.requires_engine()) out["requires_engine"] = true;
+    if (!def.backends().empty()) out["engine"] = ToJson(def.backends());
+    if (def.requires_backends()) out["requires_engine"] = true;
     if (def.is_gradient_op()) out["is_gradient_op"] = true;
     return out;
   }
@@ -157,7 +157,7 @@ class GraphJsonReader {
       const Json* found = item.Find(name);
       return found ? StringFromJson(*found, item.PathOf(name)) : std::string();
     };
-    def.Name(text("name")).Engine(text("engine"));
+    def.Name(text("name")).Backends(text("engine"));
     if (const Json* library = item.Find("library"))
       CheckLibrary(def.type(), *library, item.PathOf("library"), path);
     item.ForEach("inputs", [&](auto&& name, auto&& at) { def.Input(StringFromJson(name, at)); });
@@ -178,7 +178,7 @@ class GraphJsonReader {
       def.Device(DeviceFromJson(*device, item.PathOf("device")));
     if (const Json* required = item.Find("requires_engine"))
       if (BoolFromJson(*required, item.PathOf("requires_engine")))
-        def.Engine(def.engine(), kRequired);
+        def.Backends(def.backends(), kRequired);
     if (const Json* gradient = item.Find("is_gradient_op"))
       def.IsGradientOp(BoolFromJson(*gradient, item.PathOf("is_gradient_op")));
     return def;

@@ -13,8 +13,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE Storage MapFile(const std::string& path) {
   const detail::FileMapping file = detail::MapFileForReading(path.c_str());
   if (file.error != 0)
-    Throw(file.error == ENOMEM ? ErrorCode::kOutOfMemory : ErrorCode::kNotFound, "cannot open '",
-          path, "': ", std::strerror(file.error));
+    Throw(file.error == ENOMEM ? ErrorCode::kOutOfMemory : ErrorCode::kIo, "cannot open '", path,
+          "': ", std::strerror(file.error));
   if (!file.is_file) Throw(ErrorCode::kInvalidArgument, "'", path, "' is not a regular file");
   if (file.size == 0) return AdoptStorage({}, nullptr, 0);
   return AdoptStorage(

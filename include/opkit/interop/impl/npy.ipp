@@ -190,7 +190,7 @@ OPKIT_INLINE Tensor ReadNpy(const std::string& path) {
   }
 }
 
-OPKIT_INLINE void WriteNpy(const std::string& path, const Tensor& tensor) {
+OPKIT_INLINE void SaveNpy(const std::string& path, const Tensor& tensor) {
   const char* code = nullptr;
   for (const detail::NpyType& type : detail::kNpyTypes)
     if (type.dtype == tensor.dtype()) code = type.code;

@@ -161,9 +161,9 @@ class OnnxGraphWriter {
 
   static void Write(protozero::pbf_writer to, const Tensor& tensor, const std::string& name = "") {
     if (tensor.dtype() == DType::kUndefined)
-      Throw(ErrorCode::kUninitialized, "tensor ", tensor.Describe(), " has no data to write");
+      Throw(ErrorCode::kUninitialized, "tensor ", ToString(tensor), " has no data to write");
     if (!IsHostAccessible(tensor.device().type))
-      Throw(ErrorCode::kUnsupported, "tensor ", tensor.Describe(),
+      Throw(ErrorCode::kUnsupported, "tensor ", ToString(tensor),
             " is not reachable from the host; copy it to the cpu first");
     const Tensor dense = tensor.is_dense() && tensor.initialized() && tensor.layout().is_standard()
                              ? tensor

@@ -63,7 +63,7 @@ class OnnxExternalData {
   explicit OnnxExternalData(std::string folder) : folder_(std::move(folder)) {}
 
   // Returns the `needed` bytes of a tensor. Errors name the file. Throws kInvalidArgument for a
-  // file that is too short or outside the folder, kNotFound for a missing file, kFailedPrecondition
+  // file that is too short or outside the folder, kIo for a missing file, kFailedPrecondition
   // without a folder.
   OnnxExternalBytes Get(const OnnxExternalEntry& entry, int64_t needed) {
     if (entry.length >= 0 && entry.length != needed)
@@ -125,7 +125,7 @@ class OnnxExternalData {
   static std::string RealPath(const std::string& path, const std::string& location) {
     char* found = ::realpath(path.c_str(), nullptr);
     if (!found)
-      Throw(ErrorCode::kNotFound, "its external data '", location, "' cannot be opened as '", path,
+      Throw(ErrorCode::kIo, "its external data '", location, "' cannot be opened as '", path,
             "': ", std::strerror(errno));
     std::string out(found);
     ::free(found);

@@ -379,7 +379,7 @@ class CheckSession {
       return kCaptureHint;
     }
     if (is_one_of({"random", "state"}))
-      return "; if it is meant to, its schema says Stateful() (setHasEffects() of REGISTER_OP)";
+      return "; if it is meant to, its schema says Stateful() (stateful() of REGISTER_OP)";
     return {};
   }
   static CheckOptions Effective(CheckOptions options, const OpSchema& schema) {

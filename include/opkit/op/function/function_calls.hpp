@@ -267,7 +267,7 @@ inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
   for (const auto& values : {inputs, outputs})
     for (const TensorInfo& value : values)
       if (!value.shape.is_known()) return;
-  CallFunction(record, "setFlops's function", [&] {
+  CallFunction(record, "flops's function", [&] {
     cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
     return OpStatus();
   });
@@ -279,7 +279,7 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
   if (!record.scratch) return 0;
   int64_t bytes = 0;
-  CallFunction(record, "setScratch's function", [&] {
+  CallFunction(record, "scratch's function", [&] {
     bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
     return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });

@@ -30,9 +30,8 @@ OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr
 
 inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
 inline ErrorCode CodeOfStatus(opkit_status status) {
-  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
-             ? static_cast<ErrorCode>(status - 1)
-             : ErrorCode::kOperatorFailed;
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_IO ? static_cast<ErrorCode>(status - 1)
+                                                                : ErrorCode::kOperatorFailed;
 }
 
 // Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
@@ -87,7 +86,7 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
 
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
   Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
-        " has no scratch: declare it with setScratch(bytes), or with setScratch(f) where the bytes "
+        " has no scratch: declare it with scratch(bytes), or with scratch(f) where the bytes "
         "depend on f(attrs, shapes)");
 }
 
@@ -300,7 +299,7 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): an
+  // Makes an output whose shape the data decides, in an operator with allocatesOutputs(): an
   // output that has no dtype and that req() requests. Call it before forward returns, even if the
   // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
@@ -319,8 +318,8 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Returns the memory declared by setScratch, undefined at the start of every run. Throws
-  // kFailedPrecondition without setScratch.
+  // Returns the memory declared by scratch(), undefined at the start of every run. Throws
+  // kFailedPrecondition without scratch().
   void* scratch() const {
     if (!call_->scratch) [[unlikely]]
       detail::ThrowNoScratch(call_);
@@ -386,7 +385,7 @@ class OpResource {
     return detail::FromAbi(now);
   }
 
-  // Lets the function of an operator with setAsync() return before its outputs are computed; the
+  // Lets the function of an operator with async() return before its outputs are computed; the
   // holder of the handle completes the run. At most once in a call. Throws kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;

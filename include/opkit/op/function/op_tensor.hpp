@@ -76,7 +76,7 @@ enum class OpReq : uint8_t {
   kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
   kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
-  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with setAcceptAdd()
+  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};

@@ -338,7 +338,7 @@ inline void CheckGradients(CheckSession& session) {
   session.Begin("in the check of its gradient");
   try {
     OperatorDef def = session.def;
-    def.Device(session.kernel->device).Engine(session.kernel->backend);
+    def.Device(session.kernel->device).Backends(session.kernel->backend);
     GradientCheckOptions options;
     options.seed = session.options.seed;
     options.max_elements = 100;

@@ -45,8 +45,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
 
 OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
-  BackendPreference order = SplitBackends(def.engine());
-  if (!def.requires_engine()) {
+  BackendPreference order = SplitBackends(def.backends());
+  if (!def.requires_backends()) {
     for (const std::string& name : AllowedBackends()) order.push_back(name);
     for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
       order.push_back(std::move(name));
@@ -72,14 +72,14 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
-  for (const std::string& name : SplitBackends(def.engine()))
+  for (const std::string& name : SplitBackends(def.backends()))
     if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
 }
 
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_engine()) asked.pop_back();  // its rank places the plain kernel
+  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -94,7 +94,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
-    if (def.requires_engine() && !Contains(asked, kernel->backend)) continue;
+    if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
     if (!allowed.empty() && !Contains(allowed, kernel->backend)) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
@@ -103,14 +103,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     for (size_t i = order.size() - 1; i > 0 && place(order[i]) < place(order[i - 1]); --i)
       std::swap(order[i], order[i - 1]);
   }
-  if (order.empty() && def.requires_engine()) {
+  if (order.empty() && def.requires_backends()) {
     CheckBackends(def);
     if (!refused.empty())
-      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
-            " on ", def.device(),
+      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ",
+            def.backends(), " on ", def.device(),
             ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
             std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
-    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.backends(),
           " on ", def.device(), ", which has none for it");
   }
   if (order.empty() && !refused.empty()) ThrowNoneAllowed(def, refused);

@@ -106,7 +106,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
     if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!input->initialized())
       Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
-            input->Describe(), ": nothing was written to it");
+            ToString(*input), ": nothing was written to it");
     if (!data_read_) before_data();
     data_read_ = true;
     return input;

@@ -56,8 +56,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{}))
-      .Engine(options.engine, options.require_engine ? kRequired : kPreferred);
+  def_.Device(options.device.value_or(Device{})).Backends(options.backends, options.backend_need);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());

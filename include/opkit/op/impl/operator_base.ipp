@@ -98,7 +98,7 @@ OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
   for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
   out += ", on " + ToString(def.device());
-  if (!def.engine().empty()) out += ", engine " + def.engine();
+  if (!def.backends().empty()) out += ", backend " + def.backends();
   if (line > 0) out += StrCat(", registered at ", file, ":", line);
   return out;
 }

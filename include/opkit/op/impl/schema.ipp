@@ -193,35 +193,35 @@ OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const ch
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+OPKIT_INLINE OpSchema& OpSchema::Default(std::string_view name, Attribute value) {
   if (AttributeSchema* found = Declared(name, "a default")) {
     found->required = false;
     found->default_value = std::move(value);
   }
   return *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+OPKIT_INLINE OpSchema& OpSchema::Values(std::string_view name, std::vector<std::string> values) {
   if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShape() {
-  return TensorInferenceFunction([](InferenceContext& c) {
+  return Infer([](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) detail::InferLike(c, i, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInput(int input) {
-  return TensorInferenceFunction([input](InferenceContext& c) {
+  return Infer([input](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) detail::InferLike(c, input, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
-  return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+  return Infer([inputs = std::move(inputs)](InferenceContext& c) {
     for (int i = 0; int input : inputs) detail::InferLike(c, input, i++);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int dim) {
-  return TensorInferenceFunction([=](InferenceContext& c) {
+  return Infer([=](InferenceContext& c) {
     const SymbolicShape& in = c.input_shape(input);
     const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
     if (in.has_rank() && (axis < 0 || axis >= in.rank()))
@@ -231,32 +231,31 @@ OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int 
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::ScalarType(DType dtype) {
-  return TensorInferenceFunction([dtype](InferenceContext& c) {
+  return Infer([dtype](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
-  return CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                                       const std::vector<TensorInfo>& outputs) {
+  return Cost([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) {
     OpCost cost = detail::Traffic(inputs, outputs);
     if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
     return cost;
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return CostInferenceFunction(
-      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
-                                 const std::vector<TensorInfo>& outputs) mutable {
-        OpCost cost = detail::Traffic(inputs, outputs);
-        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-        const InferenceContext context(def, inputs, outputs);
-        bool all = true;
-        for (const TensorInfo& output : outputs) all &= known(output);
-        for (size_t i = 0; i < inputs.size(); ++i)
-          all &= known(inputs[i]) || def.inputs()[i].empty();
-        if (all) cost.flops = flops(context);
-        return cost;
-      });
+  return Cost([flops = std::move(flops)](const OperatorDef& def,
+                                         const std::vector<TensorInfo>& inputs,
+                                         const std::vector<TensorInfo>& outputs) mutable {
+    OpCost cost = detail::Traffic(inputs, outputs);
+    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+    const InferenceContext context(def, inputs, outputs);
+    bool all = true;
+    for (const TensorInfo& output : outputs) all &= known(output);
+    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+    if (all) cost.flops = flops(context);
+    return cost;
+  });
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {

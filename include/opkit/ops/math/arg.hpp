@@ -63,7 +63,7 @@ inline void InferArg(InferenceContext& c) {
 }
 
 inline void FillArgSchema(OpSchema& schema, const char* doc) {
-  schema.SetDoc(doc)
+  schema.Doc(doc)
       .NumInputs(1)
       .NumOutputs(1)
       .Input(0, "data", "a tensor", NumericTypes::DTypes())
@@ -71,10 +71,10 @@ inline void FillArgSchema(OpSchema& schema, const char* doc) {
       .Arg<int64_t>("axis", "the axis to search; negative: from the last", 0)
       .Arg<int64_t>("keepdims", "1: the axis stays with an extent of 1; 0: it goes", 1)
       .Arg<int64_t>("select_last_index", "1: the last of equal elements; 0: the first", 0)
-      .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+      .Cost([](auto&, auto& inputs, auto& outputs) {
         return TrafficCost(OpSchema::Elements(inputs[0]), inputs, outputs);
       })
-      .TensorInferenceFunction(&InferArg);
+      .Infer(&InferArg);
 }
 
 }  // namespace detail

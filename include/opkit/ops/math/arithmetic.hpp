@@ -194,7 +194,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Mod)
                                     10))
     .Arg<int64_t>("fmod", "0: the remainder has the sign of B, integers only; 1: of A, as C's fmod",
                   0)
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const DType dtype = ExpectSameDType(c);
       if (IsFloatingPoint(dtype) && c.Arg<int64_t>("fmod", 0) == 0)
         Throw(ErrorCode::kInvalidArgument, "Mod of ", dtype,
@@ -203,7 +203,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Mod)
     })
     .TestInputs({});
 OPKIT_STANDARD_OPERATOR_SCHEMA(Pow)
-    .SetDoc(
+    .Doc(
         "Z is X to the power of Y, of the type of X. Integers wrap around; one to a negative "
         "power is 0 unless it is 1 or -1. Inputs are broadcast as in NumPy.")
     .NumInputs(2)
@@ -212,7 +212,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Pow)
     .Input(1, "Y", "exponent, of a type of its own", NumericTypes::DTypes())
     .Output(0, "Z", "of the type of X, of the shape that X and Y are broadcast to",
             PowOp::BaseTypes::DTypes())
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .PointwiseCost(20)
     .TestInputs([](DType dtype, uint64_t seed) {
       const std::vector<Shape> shapes = detail::BroadcastTestShapes(seed);
@@ -221,7 +221,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Pow)
           detail::MakeTestInputs({shapes[0]}, is_base ? dtype : DType::kFloat32, seed, 1, 3)[0],
           detail::MakeTestInputs({shapes[1]}, dtype, seed + 1, 1, 3)[0]};
     })
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       c.SetOutput(0, c.input_dtype(0), detail::BroadcastInputs(c, 2));
     });
 

@@ -276,7 +276,7 @@ class MatMulGradientOp final : public MatMulGradientOpBase {
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(MatMul)
-    .SetDoc(
+    .Doc(
         "The matrix product of A and B as numpy.matmul has it: the last two axes are matrices, "
         "those before them a batch and broadcast. A vector on the left is a row, one on the "
         "right a column, and the axis of 1 that it gets is dropped again.")
@@ -285,16 +285,16 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MatMul)
     .Input(0, "A", "[..., M, K], or [K]", MatrixTypes::DTypes())
     .Input(1, "B", "[..., K, N], or [K]; of the type of A", MatrixTypes::DTypes())
     .Output(0, "Y", "[..., M, N]")
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+    .Cost([](auto&, auto& inputs, auto& outputs) {
       const SymbolicShape& a = inputs[0].shape;
       return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() > 0 ? a[-1] : Dim());
     })
-    .TensorInferenceFunction(&detail::InferMatMul);
+    .Infer(&detail::InferMatMul);
 OPKIT_REGISTER_CPU_OPERATOR(MatMul, MatMulOp);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(MatMulGradient)
     .Private()
-    .SetDoc("The gradient of a factor of Y = MatMul(A, B), from that of Y.")
+    .Doc("The gradient of a factor of Y = MatMul(A, B), from that of Y.")
     .NumInputs(3)
     .NumOutputs(1)
     .Input(0, "dY", "as Y", FloatTypes::DTypes())
@@ -302,7 +302,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MatMulGradient)
     .Input(2, "B", "as in MatMul", FloatTypes::DTypes())
     .Output(0, "dX", "as the factor")
     .Arg<int64_t>("of", "0: of A, 1: of B", 0)
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+    .Cost([](auto&, auto& inputs, auto& outputs) {
       // As many operations as for the product: two for each term of each element of Y.
       const SymbolicShape& a = inputs[1].shape;
       OpCost cost = detail::ProductCost(inputs, outputs, Dim());
@@ -310,7 +310,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MatMulGradient)
         cost.flops = 2 * OpSchema::Elements(inputs[0]) * static_cast<uint64_t>(a[-1].value());
       return cost;
     })
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       const int of = c.Arg<int64_t>("of", 0) != 0 ? 2 : 1;
       c.SetOutput(0, ExpectSameDType(c), c.input_shape(of));
     });
@@ -318,7 +318,7 @@ OPKIT_REGISTER_CPU_OPERATOR(MatMulGradient, MatMulGradientOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MatMulGradient);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Gemm)
-    .SetDoc("Y = alpha * A' * B' + beta * C, where A' is A or its transpose, and B' likewise.")
+    .Doc("Y = alpha * A' * B' + beta * C, where A' is A or its transpose, and B' likewise.")
     .NumInputs(2, 3)
     .NumOutputs(1)
     .Input(0, "A", "[M, K], or [K, M] with transA", MatrixTypes::DTypes())
@@ -329,12 +329,12 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Gemm)
     .Arg<float>("beta", "factor of C", 1.f)
     .Arg<int64_t>("transA", "1: A is transposed first", 0)
     .Arg<int64_t>("transB", "1: B is transposed first", 0)
-    .CostInferenceFunction([](const OperatorDef& def, auto& inputs, auto& outputs) {
+    .Cost([](const OperatorDef& def, auto& inputs, auto& outputs) {
       const SymbolicShape& a = inputs[0].shape;
       const int inner = def.args().Get<int64_t>("transA", 0) != 0 ? 0 : 1;
       return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() == 2 ? a[inner] : Dim());
     })
-    .TensorInferenceFunction(&detail::InferGemm);
+    .Infer(&detail::InferGemm);
 OPKIT_REGISTER_CPU_OPERATOR(Gemm, GemmOp);
 
 }}  // namespace opkit

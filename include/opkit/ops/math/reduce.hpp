@@ -245,7 +245,7 @@ inline void InferReduce(InferenceContext& c) {
 // Fills the schema of a reduction.
 inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
                              const std::vector<DType>& dtypes) {
-  schema.SetDoc(doc)
+  schema.Doc(doc)
       .NumInputs(1, 2)
       .NumOutputs(1)
       .Input(0, "data", "a tensor", dtypes)
@@ -256,10 +256,10 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
       .Output(0, "reduced", "of the type of the data")
       .Arg<int64_t>("keepdims", "1: reduced axes stay with an extent of 1; 0: they go", 1)
       .Arg<int64_t>("noop_with_empty_axes", "1: no axes are reduced where none is named", 0)
-      .CostInferenceFunction([flops](auto&, auto& inputs, auto& outputs) {
+      .Cost([flops](auto&, auto& inputs, auto& outputs) {
         return TrafficCost(flops * OpSchema::Elements(inputs[0]), {inputs[0]}, outputs);
       })
-      .TensorInferenceFunction([](InferenceContext& c) { InferReduce(c); });
+      .Infer([](InferenceContext& c) { InferReduce(c); });
 }
 
 }  // namespace detail
@@ -364,7 +364,7 @@ OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceLogSumExp);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(ReduceGradient)
     .Private()
-    .SetDoc("The gradient of the data of a ReduceSum or ReduceMean, from that of the result.")
+    .Doc("The gradient of the data of a ReduceSum or ReduceMean, from that of the result.")
     .NumInputs(3)
     .NumOutputs(1)
     .Input(0, "data", "as it was reduced; only its shape is read", FloatTypes::DTypes())
@@ -373,10 +373,8 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ReduceGradient)
     .Output(0, "Y", "as the data")
     .Arg<int64_t>("noop_with_empty_axes", "as they were reduced", 0)
     .Arg<int64_t>("mean", "1: of ReduceMean, 0: of ReduceSum", 0)
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
-      return TrafficCost(0, {inputs[2]}, outputs);
-    })
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Cost([](auto&, auto& inputs, auto& outputs) { return TrafficCost(0, {inputs[2]}, outputs); })
+    .Infer([](InferenceContext& c) {
       c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
       c.SetInput(2, c.input_dtype(0), {});
     });

@@ -132,16 +132,16 @@ inline constexpr int kNoLimit = 1 << 30;  // OpSchema shows it as "at least 1"
 
 inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
   return [=](OpSchema& schema) {
-    schema.SetDoc(StrCat(doc, " Inputs are broadcast as in NumPy."))
+    schema.Doc(StrCat(doc, " Inputs are broadcast as in NumPy."))
         .NumInputs(1, kNoLimit)
         .NumOutputs(1)
         .Input(0, "data_0", "one or more tensors of one type", dtypes)
         .Output(0, "result", "of the inputs' type, of the shape that they are broadcast to", dtypes)
-        .AllowInplace([](int, int) { return true; })
-        .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+        .Inplace([](int, int) { return true; })
+        .Cost([](auto&, auto& inputs, auto& outputs) {
           return TrafficCost(inputs.size() * OpSchema::Elements(outputs[0]), inputs, outputs);
         })
-        .TensorInferenceFunction([dtypes](InferenceContext& c) {
+        .Infer([dtypes](InferenceContext& c) {
           const DType dtype = ExpectSameDType(c);
           for (int i = 0; i < c.num_inputs(); ++i) {
             if (!c.HasInput(i))

@@ -126,7 +126,7 @@ using LeakyReluOp = detail::UnaryOperatorWithAttributes<detail::LeakyReluFunctio
 using PReluOp = detail::BinaryOperator<detail::PReluFunction, NumericTypes>;
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Clip)
-    .SetDoc(
+    .Doc(
         "Y is X where that lies in [min, max], else the nearer of the two; max where min is "
         "above max.")
     .NumInputs(1, 3)
@@ -135,12 +135,12 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Clip)
     .Input(1, "min", "a scalar of the input's type; left out: no limit", NumericTypes::DTypes())
     .Input(2, "max", "a scalar of the input's type; left out: no limit", NumericTypes::DTypes())
     .Output(0, "output", "of the type and shape of the input", NumericTypes::DTypes())
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .PointwiseCost(2)
     .TestInputs([](DType dtype, uint64_t seed) {
       return detail::MakeTestInputs({Shape{3, 5}, Shape{}, Shape{}}, dtype, seed, 1, 5);
     })
-    .TensorInferenceFunction(&detail::InferClip);
+    .Infer(&detail::InferClip);
 OPKIT_STANDARD_OPERATOR_SCHEMA(Elu)
     .FillUsing(detail::UnarySchema("Y = alpha * (e^X - 1) where X is below 0, else X.",
                                    FloatTypes::DTypes(), 10))
@@ -157,20 +157,20 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(LeakyRelu)
                                    FloatTypes::DTypes(), 2))
     .Arg<float>("alpha", "the slope below 0", 0.01f);
 OPKIT_STANDARD_OPERATOR_SCHEMA(PRelu)
-    .SetDoc("Y = slope * X where X is below 0, else X.")
+    .Doc("Y = slope * X where X is below 0, else X.")
     .NumInputs(2)
     .NumOutputs(1)
     .Input(0, "X", "a tensor of any shape", NumericTypes::DTypes())
     .Input(1, "slope", "of the type of X, of a shape that can be broadcast to that of X",
            NumericTypes::DTypes())
     .Output(0, "Y", "of the type and shape of X", NumericTypes::DTypes())
-    .AllowInplace({{0, 0}, {1, 0}})
+    .Inplace({{0, 0}, {1, 0}})
     .PointwiseCost(2)
     .TestInputs([](DType dtype, uint64_t seed) {
       return detail::MakeTestInputs({Shape{2, 3, 4}, seed % 2 ? Shape{3, 1} : Shape{}}, dtype, seed,
                                     IsInteger(dtype) ? 0 : -2, 5);
     })
-    .TensorInferenceFunction(&detail::InferPRelu);
+    .Infer(&detail::InferPRelu);
 OPKIT_UNARY_OPERATOR(Relu, SignedTypes, 1, "Y = X where X is above 0, else 0.");
 OPKIT_UNARY_OPERATOR(Sigmoid, FloatTypes, 12, "Y = 1 / (1 + e^-X).");
 OPKIT_UNARY_OPERATOR(Softplus, FloatTypes, 22, "Y = log(1 + e^X).");

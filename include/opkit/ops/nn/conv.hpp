@@ -164,7 +164,7 @@ class ConvOp final : public ConvOpBase {
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Conv)
-    .SetDoc(
+    .Doc(
         "Convolution: each output pixel is the sum of an input window's products with a kernel, "
         "over the channels of a group, plus a bias.")
     .NumInputs(2, 3)
@@ -179,8 +179,8 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Conv)
     .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of W where it is left out")
     .Arg<std::vector<int64_t>>("pads", kPadsDoc)
     .Arg<std::vector<int64_t>>("strides", kStridesDoc)
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferConv(c); })
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+    .Infer([](InferenceContext& c) { detail::InferConv(c); })
+    .Cost([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
     });
 OPKIT_REGISTER_CPU_OPERATOR(Conv, ConvOp);

@@ -163,7 +163,7 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(ConvTranspose)
-    .SetDoc(
+    .Doc(
         "Transposed convolution: each input pixel adds its multiple of a kernel to a window of the "
         "output, over the channels of a group; plus a bias.")
     .NumInputs(2, 3)
@@ -192,8 +192,8 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ConvTranspose)
                                "elements cut off the beginning of each spatial axis, then off the "
                                "end of each; 0 where it is left out")
     .Arg<std::vector<int64_t>>("strides", kStridesDoc)
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferConvTranspose(c); })
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+    .Infer([](InferenceContext& c) { detail::InferConvTranspose(c); })
+    .Cost([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], inputs[0]), inputs, outputs, 1);
     });
 OPKIT_REGISTER_CPU_OPERATOR(ConvTranspose, ConvTransposeOp);

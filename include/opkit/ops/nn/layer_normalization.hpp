@@ -126,7 +126,7 @@ inline void InferLayerNormalization(InferenceContext& c) {
 }  // namespace detail
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(LayerNormalization)
-    .SetDoc(
+    .Doc(
         "Y = (X - Mean) * InvStdDev * Scale + B, with the mean and the standard deviation of "
         "the elements along the axes from `axis` on.")
     .NumInputs(2, 3)
@@ -141,9 +141,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(LayerNormalization)
     .Arg<int64_t>("axis", "the first axis that is normalized; negative: from the last", -1)
     .Arg<float>("epsilon", "added to the variance", 1e-5f)
     .Arg<int64_t>("stash_type", "the type of Mean and InvStdDev: 1 (float32) or 16 (bfloat16)", 1)
-    .AllowInplace({{0, 0}})
+    .Inplace({{0, 0}})
     .PointwiseCost(8)
-    .TensorInferenceFunction(&detail::InferLayerNormalization);
+    .Infer(&detail::InferLayerNormalization);
 OPKIT_REGISTER_CPU_OPERATOR(LayerNormalization, LayerNormalizationOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LayerNormalization);
 

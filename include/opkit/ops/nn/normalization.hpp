@@ -244,7 +244,7 @@ class LrnOp final : public LrnOpBase {
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(BatchNormalization)
-    .SetDoc(
+    .Doc(
         "(X - mean) / sqrt(variance + epsilon) * scale + B, channel by channel; with training_mode "
         "1 by the mean and variance of this batch, which also update the running ones. With "
         "spatial 0, of ONNX before opset 9, activation by activation: where [C] stands below, the "
@@ -265,14 +265,14 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(BatchNormalization)
     .Arg<float>("momentum", "how much of the running statistics stays", 0.9f)
     .Arg<int64_t>("training_mode", "1: by the statistics of this batch", 0)
     .Arg<int64_t>("spatial", "0: each activation has statistics, not each channel", 1)
-    .AllowInplace({{0, 0}})
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferBatchNormalization(c); })
+    .Inplace({{0, 0}})
+    .Infer([](InferenceContext& c) { detail::InferBatchNormalization(c); })
     .PointwiseCost(2);
 OPKIT_REGISTER_CPU_OPERATOR(BatchNormalization, BatchNormalizationOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(BatchNormalization);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(InstanceNormalization)
-    .SetDoc(
+    .Doc(
         "(input - mean) / sqrt(variance + epsilon) * scale + B by the mean and variance of each "
         "image's channel.")
     .NumInputs(3)
@@ -282,14 +282,14 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(InstanceNormalization)
     .Input(2, "B", "[C]")
     .Output(0, "output", "as input")
     .Arg<float>("epsilon", "added to the variance", 1e-5f)
-    .AllowInplace({{0, 0}})
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferInstanceNormalization(c); })
+    .Inplace({{0, 0}})
+    .Infer([](InferenceContext& c) { detail::InferInstanceNormalization(c); })
     .PointwiseCost(6);
 OPKIT_REGISTER_CPU_OPERATOR(InstanceNormalization, InstanceNormalizationOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(InstanceNormalization);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(LRN)
-    .SetDoc(
+    .Doc(
         "Local response normalization: X / (bias + alpha / size * sum)^beta, where sum is of the "
         "squares of the same pixel in `size` neighbouring channels.")
     .NumInputs(1)
@@ -300,8 +300,8 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(LRN)
     .Arg<float>("beta", "exponent", 0.75f)
     .Arg<float>("bias", "added to the squares", 1.f)
     .RequiredArg<int64_t>("size", "channels that are summed over")
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferLrn(c); })
-    .CostInferenceFunction([](const OperatorDef& def, auto& inputs, auto& outputs) {
+    .Infer([](InferenceContext& c) { detail::InferLrn(c); })
+    .Cost([](const OperatorDef& def, auto& inputs, auto& outputs) {
       const auto size = static_cast<uint64_t>(def.args().Get<int64_t>("size", 1));
       return TrafficCost((2 * size + 4) * OpSchema::Elements(inputs[0]), inputs, outputs);
     });

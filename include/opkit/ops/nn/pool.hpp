@@ -99,8 +99,8 @@ inline void FillGlobalPoolSchema(OpSchema& schema) {
       .NumOutputs(1)
       .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
       .Output(0, "Y", "[N, C, 1, ..., 1]")
-      .TensorInferenceFunction([](InferenceContext& c) { InferGlobalPool(c); })
-      .CostInferenceFunction(&GlobalPoolCost);
+      .Infer([](InferenceContext& c) { InferGlobalPool(c); })
+      .Cost(&GlobalPoolCost);
 }
 
 }  // namespace detail
@@ -283,7 +283,7 @@ using GlobalAveragePoolOp = GlobalPoolOp<detail::ChannelMean>;
 using GlobalMaxPoolOp = GlobalPoolOp<detail::ChannelMax>;
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(AveragePool)
-    .SetDoc("The mean of each window, channel by channel.")
+    .Doc("The mean of each window, channel by channel.")
     .NumInputs(1)
     .NumOutputs(1)
     .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
@@ -295,13 +295,13 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(AveragePool)
     .RequiredArg<std::vector<int64_t>>("kernel_shape", "extents of a window")
     .Arg<std::vector<int64_t>>("pads", kPadsDoc)
     .Arg<std::vector<int64_t>>("strides", kStridesDoc)
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferPool(c); })
-    .CostInferenceFunction(&detail::PoolCost);
+    .Infer([](InferenceContext& c) { detail::InferPool(c); })
+    .Cost(&detail::PoolCost);
 OPKIT_REGISTER_CPU_OPERATOR(AveragePool, AveragePoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(AveragePool);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(MaxPool)
-    .SetDoc("The largest element of each window, channel by channel; the first of equal ones.")
+    .Doc("The largest element of each window, channel by channel; the first of equal ones.")
     .NumInputs(1)
     .NumOutputs(1, 2)
     .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1",
@@ -317,19 +317,19 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MaxPool)
     .Arg<int64_t>("storage_order",
                   "how Indices count the elements of a channel: 0 row-major, 1 column-major", 0)
     .Arg<std::vector<int64_t>>("strides", kStridesDoc)
-    .TensorInferenceFunction([](InferenceContext& c) { detail::InferPool(c); })
-    .CostInferenceFunction(&detail::PoolCost);
+    .Infer([](InferenceContext& c) { detail::InferPool(c); })
+    .Cost(&detail::PoolCost);
 OPKIT_REGISTER_CPU_OPERATOR(MaxPool, MaxPoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MaxPool);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalAveragePool)
-    .SetDoc("The mean of each channel.")
+    .Doc("The mean of each channel.")
     .FillUsing(detail::FillGlobalPoolSchema);
 OPKIT_REGISTER_CPU_OPERATOR(GlobalAveragePool, GlobalAveragePoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalAveragePool);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalMaxPool)
-    .SetDoc("The largest element of each channel.")
+    .Doc("The largest element of each channel.")
     .FillUsing(detail::FillGlobalPoolSchema);
 OPKIT_REGISTER_CPU_OPERATOR(GlobalMaxPool, GlobalMaxPoolOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalMaxPool);

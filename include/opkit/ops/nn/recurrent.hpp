@@ -276,7 +276,7 @@ OpCost RecurrentCost(const OperatorDef&, const std::vector<TensorInfo>& inputs,
 template <class Layer>
 void FillRecurrentSchema(OpSchema& schema, const char* doc) {
   const std::vector<DType> types = FloatTypes::DTypes();
-  schema.SetDoc(doc)
+  schema.Doc(doc)
       .NumInputs(3, Layer::kHasCell ? 8 : 6)
       .NumOutputs(0, Layer::kHasCell ? 3 : 2)
       .Input(0, "X", "[steps, batch, input], or [batch, steps, input] with layout 1", types)
@@ -307,8 +307,8 @@ void FillRecurrentSchema(OpSchema& schema, const char* doc) {
                                         "of the activations that use it, in their order")
       .template Arg<std::vector<float>>("activation_beta",
                                         "of the activations that use it, in their order")
-      .CostInferenceFunction(&RecurrentCost<Layer>)
-      .TensorInferenceFunction(&InferRecurrent<Layer>);
+      .Cost(&RecurrentCost<Layer>)
+      .Infer(&InferRecurrent<Layer>);
 }
 
 }  // namespace detail

@@ -399,13 +399,13 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Resize)
     .Arg<float>("cubic_coeff_a", "of the cubic", -0.75f)
     .Arg<float>("extrapolation_value", "of elements that tf_crop_and_resize finds outside X", 0.f)
     .Arg<std::vector<int64_t>>("axes", "those that roi, scales and sizes are for; by default all")
-    .TensorInferenceFunction(detail::InferResize)
-    .CostInferenceFunction([](const OperatorDef& def, auto& inputs, auto& outputs) {
+    .Infer(detail::InferResize)
+    .Cost([](const OperatorDef& def, auto& inputs, auto& outputs) {
       const auto mode = def.args().Get<std::string>("mode", "nearest");
       const uint64_t flops = mode == "nearest" ? 0 : mode == "linear" ? 6 : 14;
       return TrafficCost(flops * OpSchema::Elements(outputs[0]), {inputs[0]}, outputs);
     })
-    .SetDoc("Resizes a tensor by interpolation.");
+    .Doc("Resizes a tensor by interpolation.");
 OPKIT_REGISTER_CPU_OPERATOR(Resize, ResizeOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Resize);
 

@@ -76,9 +76,9 @@ inline void FillSoftmaxSchema(OpSchema& schema) {
       .Input(0, "input", "a tensor", FloatTypes::DTypes())
       .Output(0, "output", "as the input")
       .Arg<int64_t>("axis", "the axis to sum along; negative: from the last", -1)
-      .AllowInplace({{0, 0}})
+      .Inplace({{0, 0}})
       .PointwiseCost(4)
-      .TensorInferenceFunction(&InferSoftmax);
+      .Infer(&InferSoftmax);
 }
 
 // The gradient. Y = softmax(X): dX = Y * (dY - sum(dY * Y)). Its logarithm: dX = dY - exp(Y) *
@@ -99,13 +99,13 @@ class SoftmaxGradient : public NodeGradient {
 }  // namespace detail
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Softmax)
-    .SetDoc("exp(x) divided by the sum of it along one axis: numbers above 0 that add up to 1.")
+    .Doc("exp(x) divided by the sum of it along one axis: numbers above 0 that add up to 1.")
     .FillUsing(detail::FillSoftmaxSchema);
 OPKIT_REGISTER_CPU_OPERATOR(Softmax, SoftmaxOp<false>);
 OPKIT_REGISTER_GRADIENT(Softmax, detail::SoftmaxGradient<false>);
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(LogSoftmax)
-    .SetDoc("The logarithm of Softmax, without the loss that taking one after the other has.")
+    .Doc("The logarithm of Softmax, without the loss that taking one after the other has.")
     .FillUsing(detail::FillSoftmaxSchema);
 OPKIT_REGISTER_CPU_OPERATOR(LogSoftmax, SoftmaxOp<true>);
 OPKIT_REGISTER_GRADIENT(LogSoftmax, detail::SoftmaxGradient<true>);

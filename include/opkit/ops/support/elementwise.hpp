@@ -271,14 +271,14 @@ inline std::vector<Shape> BroadcastTestShapes(uint64_t seed) {
 // same type and shape. Y may be computed in place.
 inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flops) {
   return [=](OpSchema& schema) {
-    schema.SetDoc(doc)
+    schema.Doc(doc)
         .NumInputs(1)
         .NumOutputs(1)
         .Input(0, "X", "a tensor of any shape", dtypes)
         .Output(0, "Y", "of the type and shape of X", dtypes)
-        .AllowInplace({{0, 0}})
+        .Inplace({{0, 0}})
         .PointwiseCost(flops)
-        .TensorInferenceFunction([](InferenceContext& c) {
+        .Infer([](InferenceContext& c) {
           c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
           c.SetInput(0, c.output(0).dtype, c.output(0).shape);
         });
@@ -296,18 +296,18 @@ inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flo
 // shape of the output C.
 inline void DescribeBinary(OpSchema& schema, const std::string& doc,
                            const std::vector<DType>& dtypes, uint64_t flops) {
-  schema.SetDoc(doc + " Inputs are broadcast as in NumPy.")
+  schema.Doc(doc + " Inputs are broadcast as in NumPy.")
       .NumInputs(2)
       .NumOutputs(1)
       .Input(0, "A", "first operand", dtypes)
       .Input(1, "B", "second operand, of the type of A", dtypes)
       .Output(0, "C", "of the type of A, of the shape that A and B are broadcast to", dtypes)
-      .AllowInplace({{0, 0}, {1, 0}})
+      .Inplace({{0, 0}, {1, 0}})
       .PointwiseCost(flops)
       .TestInputs([](DType dtype, uint64_t seed) {
         return MakeTestInputs(BroadcastTestShapes(seed), dtype, seed, 1, 5);
       })
-      .TensorInferenceFunction([](InferenceContext& c) {
+      .Infer([](InferenceContext& c) {
         const DType dtype = ExpectSameDType(c);
         c.SetOutput(0, dtype, BroadcastInputs(c, 2));
       });
@@ -319,8 +319,8 @@ inline void DescribePredicate(OpSchema& schema, const std::string& doc,
   DescribeBinary(schema, doc, dtypes, 1);
   const bool in_place = dtypes == std::vector<DType>{DType::kBool};
   schema.Output(0, "C", "of the shape that A and B are broadcast to", {DType::kBool})
-      .AllowInplace([in_place](int, int) { return in_place; })
-      .TensorInferenceFunction([](InferenceContext& c) {
+      .Inplace([in_place](int, int) { return in_place; })
+      .Infer([](InferenceContext& c) {
         ExpectSameDType(c);
         c.SetOutput(0, DType::kBool, BroadcastInputs(c, 2));
       });

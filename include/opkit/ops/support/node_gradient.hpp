@@ -118,7 +118,7 @@ class SumToShapeOp final : public StandardOperator {
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(SumToShape)
     .Private()
-    .SetDoc(
+    .Doc(
         "Sums X over the axes along which `like` would be broadcast to the shape of X, times a "
         "factor: the gradient of a broadcast input.")
     .NumInputs(2)
@@ -127,11 +127,11 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(SumToShape)
     .Input(1, "like", "a tensor whose shape can be broadcast to that of X")
     .Output(0, "Y", "of the type of X, of the shape of `like`")
     .Arg<float>("factor", "of the sums", 1.f)
-    .AllowInplace({{0, 0}})
-    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
+    .Inplace({{0, 0}})
+    .Cost([](auto&, auto& inputs, auto& outputs) {
       return TrafficCost(OpSchema::Elements(inputs[0]), {inputs[0]}, outputs);
     })
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       ExpectDType(c, 0, FloatTypes::DTypes());
       const SymbolicShape &x = c.input_shape(0), &like = c.input_shape(1);
       if (x.has_rank() && like.has_rank() && like.rank() > x.rank())
@@ -155,13 +155,13 @@ class ZerosLikeOp final : public StandardOperator {
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(ZerosLike)
     .Private()
-    .SetDoc("Zeros: the gradient of an output that nothing depends on.")
+    .Doc("Zeros: the gradient of an output that nothing depends on.")
     .NumInputs(1)
     .NumOutputs(1)
     .Input(0, "X", "a tensor; only its shape and type are read", FloatTypes::DTypes())
     .Output(0, "Y", "as X")
     .PointwiseCost(0)
-    .TensorInferenceFunction([](InferenceContext& c) {
+    .Infer([](InferenceContext& c) {
       ExpectDType(c, 0, FloatTypes::DTypes());
       c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
     });

@@ -376,7 +376,7 @@ class LibraryLoader {
     const bool carries_graph = record.Has(OPKIT_OP_SUBGRAPH);
     need(op.parse_attrs || carries_graph, "parseAttrs",
          "nothing says how many inputs and outputs a node has",
-         "add .setParseAttrs(f), or declare them by .setInput(name) and .setOutput(name)");
+         "add .setParseAttrs(f), or declare them by .input(name) and .output(name)");
     int inputs = -1, outputs = -1;
     try {
       std::tie(inputs, outputs) = FunctionArity(record, Arguments());
@@ -387,7 +387,7 @@ class LibraryLoader {
     need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
          carries_graph ? "add .setInferShape(f), or leave out .setInferType(f): then both follow "
                          "from the graph that its node carries"
-                       : "add .setInferShape(f), or .setAllocatesOutputs()");
+                       : "add .setInferShape(f), or .allocatesOutputs()");
     need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
          "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }

@@ -150,7 +150,7 @@ class LibraryHooks final : public FunctionHooks {
     std::vector<std::string> symbols;
     AbiValues inputs(infos, symbols);
     int64_t bytes = 0;
-    CallLibrary("setScratch's function", name_, image_->name,
+    CallLibrary("scratch's function", name_, image_->name,
                 [&] { return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
     if (bytes < 0)
       Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
@@ -490,7 +490,7 @@ class LibraryGradientCall {
         if (const Attribute* given = def.args().Find(name))
           if (schema && !schema->TakesArgument(name) && *given == value)
             def.mutable_args().Remove(name);
-      def.Engine(self.def_.engine()).IsGradientOp(true);
+      def.Backends(self.def_.backends()).IsGradientOp(true);
       self.answer_.ops.push_back(std::move(def));
     });
   }

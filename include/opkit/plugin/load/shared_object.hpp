@@ -33,8 +33,8 @@ class SharedObject : public RefCounted {
   // an open SharedObject of the same, unchanged file. Loads a copy of the file if the loader would
   // give an old image instead: of a file that was rebuilt, or that was closed and stayed mapped. A
   // path without '/' is a file in the current directory. The file must not be written to meanwhile.
-  // Throws kNotFound for a missing file or dependency; kUnsupported for another machine's file, or
-  // for a feature that this system lacks; kFailedPrecondition without room for a copy; else
+  // Throws kIo for a missing file or dependency; kUnsupported for another machine's file, or
+  // for a feature that this system lacks; kIo without room for a copy; else
   // kInvalidArgument.
   static IntrusivePtr<SharedObject> Open(const std::string& path);
   // Opens the file with variables of its own in any case, by loading a copy of the file.

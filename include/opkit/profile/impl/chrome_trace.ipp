@@ -198,7 +198,7 @@ class ChromeTrace {
 
 }  // namespace detail
 
-OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& path) {
+OPKIT_INLINE void SaveChromeTrace(const Profile& profile, const std::string& path) {
   detail::OutputFile file(path);
   detail::ChromeTrace(profile, file).Write();
   file.Commit();

@@ -53,10 +53,10 @@ inline void* WriteCrashTrace(void* argument) {
   writer.thread.store(CurrentThreadId(), std::memory_order_relaxed);
   writer.crashed.Wait();
   try {
-    Recorder& recorder = Recorder::Get();
+    Recorder& recorder = Recorder::Global();
     const bool records = recorder.is_running();
     recorder.Pause();  // so that other threads add nothing to the trace
-    const std::string path = WriteProfileFile(recorder.Read(), writer.path);
+    const std::string path = SaveProfileFile(recorder.Read(), writer.path);
     if (records) recorder.Resume();  // the program's own handler may let the process continue
     std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", path.c_str());
   } catch (const std::exception& failure) {

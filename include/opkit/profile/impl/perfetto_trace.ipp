@@ -274,7 +274,7 @@ class PerfettoTrace {
 
 }  // namespace detail
 
-OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& path) {
+OPKIT_INLINE void SavePerfettoTrace(const Profile& profile, const std::string& path) {
   detail::OutputFile file(path);
   detail::PerfettoTrace(profile, file).Write();
   file.Commit();

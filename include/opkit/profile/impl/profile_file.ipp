@@ -9,15 +9,15 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::string& path) {
+OPKIT_INLINE std::string SaveProfileFile(const Profile& profile, const std::string& path) {
   std::string written = path;
   if (path.ends_with(".pftrace") || path.ends_with(".perfetto-trace")) {
-    WritePerfettoTrace(profile, path);
+    SavePerfettoTrace(profile, path);
   } else if (path.ends_with(".html") && g_report_writer) {
-    WriteReport(profile, path);
+    SaveReport(profile, path);
   } else {
     if (path.ends_with(".html")) written += ".json";
-    WriteChromeTrace(profile, written);
+    SaveChromeTrace(profile, written);
   }
   return written;
 }

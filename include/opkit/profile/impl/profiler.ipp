@@ -9,13 +9,10 @@
 #include <utility>
 
 #include "opkit/base/platform.hpp"
-#include "opkit/profile/chrome_trace.hpp"
 #include "opkit/profile/crash_trace.hpp"
-#include "opkit/profile/perfetto_trace.hpp"
 #include "opkit/profile/profile_file.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "opkit/profile/recorder.hpp"
-#include "opkit/profile/report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -24,7 +21,7 @@ namespace detail {
 // or until the program begins a session of its own.
 class EnvironmentSession {
  public:
-  static EnvironmentSession& Get() {
+  static EnvironmentSession& Global() {
     // In static memory: on the heap, the object of a library would leak when the library is
     // unmapped. Never destroyed.
     alignas(EnvironmentSession) static char room[sizeof(EnvironmentSession)];
@@ -46,7 +43,7 @@ class EnvironmentSession {
       return false;
     }
     started_ = unwritten_ = true;
-    std::atexit([] { Get().End(); });
+    std::atexit([] { Global().End(); });
     return true;
   }
   // Ends the session and writes its trace, unless that is done. Returns the written file's name, or
@@ -55,7 +52,7 @@ class EnvironmentSession {
     if (!unwritten_.exchange(false) || process_ != getpid()) return {};
     Profiler::Stop();
     try {
-      std::string written = WriteProfileFile(Profiler::Read(), path_);
+      std::string written = SaveProfileFile(Profiler::Read(), path_);
       if (written != path_)
         std::fprintf(stderr,
                      "opkit: OPKIT_PROFILE: no file of the program includes "
@@ -78,11 +75,11 @@ class EnvironmentSession {
 }  // namespace detail
 
 OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
-  if (const std::string written = detail::EnvironmentSession::Get().End(); !written.empty())
+  if (const std::string written = detail::EnvironmentSession::Global().End(); !written.empty())
     std::fprintf(stderr,
                  "opkit: OPKIT_PROFILE: the program begins a profile of its own: %s ends there\n",
                  written.c_str());
-  detail::Recorder::Get().Start(options);
+  detail::Recorder::Global().Start(options);
   if (options.crash_trace.empty()) return;
   try {
     detail::CrashTrace::Arm(options.crash_trace);
@@ -93,29 +90,16 @@ OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
 }
 OPKIT_INLINE void Profiler::Stop() {
   detail::CrashTrace::Disarm();
-  detail::Recorder::Get().Stop();
+  detail::Recorder::Global().Stop();
 }
-OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Get().Pause(); }
-OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Get().Resume(); }
-OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Get().is_running(); }
-OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Get().Read(); }
-OPKIT_INLINE ProfileTable Profiler::Table(const ProfileTableOptions& options) {
-  return MakeProfileTable(Read(), options);
-}
-OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
-  ::opkit::WriteChromeTrace(Read(), path);
-}
-OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
-  ::opkit::WritePerfettoTrace(Read(), path);
-}
-OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table,
-                                        const RunReport& run) {
-  ::opkit::WriteReport(Read(), path, table, run);
-}
+OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Global().Pause(); }
+OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Global().Resume(); }
+OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Global().is_running(); }
+OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Global().Read(); }
 
 namespace detail {
 inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
-  if (CurrentSpanSink()) Recorder::Get().Note(type, SpanNames::OfText(name), value);
+  if (CurrentSpanSink()) Recorder::Global().Note(type, SpanNames::OfText(name), value);
 }
 }  // namespace detail
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
@@ -128,7 +112,7 @@ OPKIT_INLINE void ProfileFrame(std::string_view name) {
   detail::Note(detail::ProfileRecord::Type::kFrame, name);
 }
 
-OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Get().Begin(); }
+OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Global().Begin(); }
 
 }}  // namespace opkit
 

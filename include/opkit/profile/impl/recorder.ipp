@@ -33,8 +33,8 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   session_ = session;
   earlier_ = depth_;
   dropped_.store(0, std::memory_order_relaxed);
-  if (session != 0 && Recorder::Get().wants_crash_trace()) MakeSignalStack();
-  counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
+  if (session != 0 && Recorder::Global().wants_crash_trace()) MakeSignalStack();
+  counters_ = session == 0 ? nullptr : Recorder::Global().OpenCounters(num_counters_);
 }
 
 OPKIT_INLINE void ThreadProfile::StartCounts(int depth) {
@@ -61,7 +61,7 @@ OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
 }
 
 OPKIT_INLINE bool ThreadProfile::NextChunk() {
-  Recorder& recorder = Recorder::Get();
+  Recorder& recorder = Recorder::Global();
   std::unique_ptr<ProfileChunk> chunk;
   if (recorder.TakeChunk())
     chunk.reset(new (std::nothrow) ProfileChunk);
@@ -115,20 +115,20 @@ inline constinit thread_local bool t_profile_ended = false;
 struct ThreadProfileEnd {
   ~ThreadProfileEnd() {
     t_profile_ended = true;
-    if (t_profile) Recorder::Get().Ended(std::exchange(t_profile, nullptr));
+    if (t_profile) Recorder::Global().Ended(std::exchange(t_profile, nullptr));
   }
 };
 
 // --- the recorder
 
-OPKIT_INLINE Recorder& Recorder::Get() {
+OPKIT_INLINE Recorder& Recorder::Global() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
     // Makes the table of names first. A fork runs the handlers that were registered last first, and
     // the table's mutex is locked under this one's.
     static_cast<void>(InternName("recorder"));
-    pthread_atfork([] { Get().mutex_.Lock(); }, [] { Get().mutex_.Unlock(); },
-                   [] { Get().ResetAfterFork(); });
+    pthread_atfork([] { Global().mutex_.Lock(); }, [] { Global().mutex_.Unlock(); },
+                   [] { Global().ResetAfterFork(); });
     return made;
   }();
   return *recorder;
@@ -160,7 +160,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
           " names; ", ProfileCounts::kMost, " are the most");
   std::vector<std::string> absent;
   if (!options.counters.empty()) source.Open(options.counters, &absent);
-  const ToolRanges* const tools = ToolRanges::OfProcess();
+  const ToolRanges* const tools = ToolRanges::Global();
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
     Throw(ErrorCode::kFailedPrecondition,

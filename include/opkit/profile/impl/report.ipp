@@ -5,8 +5,8 @@
 #include "opkit/profile/report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
-                              const ProfileTableOptions& table, const RunReport& run) {
+OPKIT_INLINE void SaveReport(const Profile& profile, const std::string& path,
+                             const ProfileTableOptions& table, const RunReport& run) {
   if (!detail::g_report_writer)
     throw Error(ErrorCode::kUnsupported,
                 StrCat("cannot write the report '", path,

@@ -208,7 +208,7 @@ OPKIT_INLINE const ToolRanges* ToolRanges::LoadNvtx(const std::string& library) 
 OPKIT_INLINE const ToolRanges* ToolRanges::LoadItt(const std::string& library) {
   return new IttRanges(library);
 }
-OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
+OPKIT_INLINE const ToolRanges* ToolRanges::Global() {
   const auto of_variable = [](const char* variable,
                               const ToolRanges* (*load)(const std::string&)) -> const ToolRanges* {
     const char* const library = std::getenv(variable);

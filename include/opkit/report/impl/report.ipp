@@ -274,8 +274,8 @@ class ReportData {
   std::map<std::string, int64_t> text_of_;
 };
 
-OPKIT_INLINE void WriteHtmlReport(const Profile& profile, const std::string& path,
-                                  const ProfileTableOptions& table, const RunReport& run) {
+OPKIT_INLINE void SaveHtmlReport(const Profile& profile, const std::string& path,
+                                 const ProfileTableOptions& table, const RunReport& run) {
   OutputFile file(path);
   file.Write(kReportHead);
   file.Write(kReportStyle);

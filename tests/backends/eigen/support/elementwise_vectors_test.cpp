@@ -23,8 +23,8 @@ void CheckSame(const std::string& op, const std::vector<Tensor>& inputs, Argumen
   std::string node = op + " of";
   for (const Tensor& input : inputs) node += " " + ToString(input);
   INFO(node);
-  const Tensor found = Invoke(op, inputs, args, {.engine = "eigen"})[0];
-  const Tensor expected = Invoke(op, inputs, args, {.engine = "reference"})[0];
+  const Tensor found = Invoke(op, inputs, args, {.backends = "eigen"})[0];
+  const Tensor expected = Invoke(op, inputs, args, {.backends = "reference"})[0];
   REQUIRE(found.dtype() == expected.dtype());
   REQUIRE(found.shape() == expected.shape());
   CHECK((found.nbytes() == 0 || std::memcmp(found.raw_data(), expected.raw_data(),
@@ -102,8 +102,8 @@ TEST_CASE("an output in place of either input is right") {
     ws.CreateTensor("a")->CopyFrom(a);
     ws.CreateTensor("b")->CopyFrom(b);
     OperatorDef def("And", {"a", "b"}, {out});
-    CreateOperator(def.Engine("eigen"), &ws)->Run();
-    const Tensor expected = Invoke("And", {a, b}, {}, {.engine = "reference"})[0];
+    CreateOperator(def.Backends("eigen"), &ws)->Run();
+    const Tensor expected = Invoke("And", {a, b}, {}, {.backends = "reference"})[0];
     CHECK(std::memcmp(ws.GetTensor(out)->raw_data(), expected.raw_data(), 37) == 0);
   }
 }

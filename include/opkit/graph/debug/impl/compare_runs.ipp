@@ -181,11 +181,11 @@ OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
   return out;
 }
 
-OPKIT_INLINE std::string RunComparison::ToText() const {
+OPKIT_INLINE std::string ToString(const RunComparison& runs) {
   std::vector<std::vector<std::string>> lines{
       {"value", "node", "backend", "expected by", "max abs", "max rel", "different", "first"}};
   size_t same_kernels = 0;
-  for (const ComparedValue& value : values) {
+  for (const ComparedValue& value : runs.values) {
     same_kernels += value.same_kernel;
     const bool is_compared = !value.differs || value.different > 0;
     lines.push_back({detail::WithoutControls(value.name), detail::WithoutControls(value.node),
@@ -198,10 +198,11 @@ OPKIT_INLINE std::string RunComparison::ToText() const {
                      value.different > 0 ? StrCat(value.first) : ""});
   }
   std::string out = detail::AlignColumns(lines, 4);
-  out += StrCat("\n", values.size(), " values compared, ", same_kernels,
+  out += StrCat("\n", runs.values.size(), " values compared, ", same_kernels,
                 " of them of the same kernel in both runs");
-  if (!not_compared.empty()) out += StrCat("; ", not_compared.size(), " are in one run alone");
-  return out + "\n" + Verdict() + "\n";
+  if (!runs.not_compared.empty())
+    out += StrCat("; ", runs.not_compared.size(), " are in one run alone");
+  return out + "\n" + runs.Verdict() + "\n";
 }
 
 OPKIT_INLINE std::string RunComparison::Verdict() const {

@@ -22,13 +22,15 @@ OPKIT_INLINE int PartitionReport::num_taken() const {
   return taken;
 }
 
-OPKIT_INLINE std::string PartitionReport::ToText() const {
+OPKIT_INLINE std::string ToString(const PartitionReport& report) {
   size_t accepted = 0;
-  for (const Subgraph& subgraph : subgraphs) accepted += subgraph.rejected.empty();
-  std::string out = StrCat(num_taken(), " of ", detail::CountText(nodes.size(), "node"),
-                           " taken, in ", detail::CountText(accepted, "subgraph"), "\n");
-  for (size_t s = 0; s < subgraphs.size(); ++s) {
-    const Subgraph& subgraph = subgraphs[s];
+  for (const PartitionReport::Subgraph& subgraph : report.subgraphs)
+    accepted += subgraph.rejected.empty();
+  std::string out =
+      StrCat(report.num_taken(), " of ", detail::CountText(report.nodes.size(), "node"),
+             " taken, in ", detail::CountText(accepted, "subgraph"), "\n");
+  for (size_t s = 0; s < report.subgraphs.size(); ++s) {
+    const PartitionReport::Subgraph& subgraph = report.subgraphs[s];
     out += StrCat("subgraph ", s, ": ", subgraph.partitioner, ", ", subgraph.op, " '",
                   subgraph.name, "', ", detail::CountText(subgraph.nodes.size(), "node"));
     if (!subgraph.rejected.empty()) out += ", " + subgraph.rejected;
@@ -46,26 +48,26 @@ OPKIT_INLINE std::string PartitionReport::ToText() const {
                     " ns as the nodes that it replaces");
     out += '\n';
   }
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    out += StrCat("node ", n, " ", graph.node(static_cast<int>(n)), ": ");
-    if (const int s = nodes[n].subgraph; s >= 0) {
+  for (size_t n = 0; n < report.nodes.size(); ++n) {
+    out += StrCat("node ", n, " ", report.graph.node(static_cast<int>(n)), ": ");
+    if (const int s = report.nodes[n].subgraph; s >= 0) {
       out += StrCat("in subgraph ", s, "\n");
       continue;
     }
     std::string why;
-    for (const auto& [partitioner, reason] : nodes[n].refused)
+    for (const auto& [partitioner, reason] : report.nodes[n].refused)
       why += StrCat(why.empty() ? "" : "; ", partitioner, ": ", reason);
     out += (why.empty() ? "stays" : "stays; " + why) + "\n";
   }
   return out;
 }
 
-OPKIT_INLINE std::string PartitionReport::ToJson() const {
+OPKIT_INLINE std::string ToJson(const PartitionReport& report) {
   std::string out;
   detail::JsonWriter json(out);
-  json.BeginObject().Member("taken", num_taken()).Member("of", nodes.size());
+  json.BeginObject().Member("taken", report.num_taken()).Member("of", report.nodes.size());
   json.NewLine(" ").Key("subgraphs").BeginArray();
-  for (const Subgraph& subgraph : subgraphs) {
+  for (const PartitionReport::Subgraph& subgraph : report.subgraphs) {
     json.NewLine("  ").BeginObject().Member("partitioner", subgraph.partitioner);
     json.Member("op", subgraph.op).Member("name", subgraph.name).Member("kind", subgraph.kind);
     json.Member("nodes", subgraph.nodes).Member("inputs", subgraph.inputs);
@@ -76,16 +78,16 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
     json.Member("own_ns", subgraph.own_ns).Member("rejected", subgraph.rejected).EndObject();
   }
   json.EndArray().NewLine(" ").Key("nodes").BeginArray();
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    const OperatorDef& def = graph.node(static_cast<int>(n));
+  for (size_t n = 0; n < report.nodes.size(); ++n) {
+    const OperatorDef& def = report.graph.node(static_cast<int>(n));
     json.NewLine("  ").BeginObject().Member("node", n);
     json.Member("op", def.type()).Member("name", def.name());
-    if (const int s = nodes[n].subgraph; s >= 0) {
-      json.Member("subgraph", s).Member("taken_by", subgraphs[detail::Index(s)].partitioner);
+    if (const int s = report.nodes[n].subgraph; s >= 0) {
+      json.Member("subgraph", s).Member("taken_by", report.subgraphs[detail::Index(s)].partitioner);
     } else {
       // One entry for each partitioner, with all its reasons.
       std::vector<std::pair<std::string, std::string>> refused;
-      for (const auto& [partitioner, why] : nodes[n].refused) {
+      for (const auto& [partitioner, why] : report.nodes[n].refused) {
         const auto known =
             std::ranges::find(refused, partitioner, [](auto& one) { return one.first; });
         if (known == refused.end())
@@ -103,14 +105,14 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
   return out + "\n";
 }
 
-OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const {
+OPKIT_INLINE std::string ToDot(const PartitionReport& report, const DotOptions& options) {
   std::vector<detail::DotGroup> groups;
-  for (const Subgraph& subgraph : subgraphs)
+  for (const PartitionReport::Subgraph& subgraph : report.subgraphs)
     if (subgraph.rejected.empty())
       groups.push_back({StrCat(subgraph.partitioner, "\n", subgraph.name), subgraph.nodes});
-  const GraphView view(graph);
+  const GraphView view(report.graph);
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
-  return detail::DrawDot(graph, &types, options, nullptr, &groups);
+  return detail::DrawDot(report.graph, &types, options, nullptr, &groups);
 }
 
 }}  // namespace opkit

@@ -152,8 +152,8 @@ class BatchNormalizationFolder {
     const OperatorDef &def = graph_.node(node), &base = graph_.node(found->second);
     const bool same_place =
         def.device() == base.device() &&
-        (def.engine().empty() ||
-         (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
+        (def.backends().empty() || (def.backends() == base.backends() &&
+                                    def.requires_backends() == base.requires_backends()));
     return same_place ? &bases_.at(found->second) : nullptr;
   }
   // Returns the scaling of a base combined with that of `node`, which reads the base's output; sets

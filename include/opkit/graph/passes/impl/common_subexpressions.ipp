@@ -89,7 +89,7 @@ class SubexpressionMerger {
   }
   // Returns the group key of a constant: its type and up to 256 bytes of its data.
   static std::string FirstBytes(const Tensor& tensor) {
-    std::string out = tensor.Describe();
+    std::string out = ToString(tensor);
     const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
     if (!plain || !IsHostAccessible(tensor.device().type)) return out;
     return out.append(static_cast<const char*>(tensor.raw_data()),

@@ -96,8 +96,8 @@ class HardSwishMerger {
     const OperatorDef& first = graph_.node(*nodes.begin());
     for (const int node : nodes) {
       const OperatorDef& def = graph_.node(node);
-      if (def.device() != first.device() || def.engine() != first.engine() ||
-          def.requires_engine() != first.requires_engine())
+      if (def.device() != first.device() || def.backends() != first.backends() ||
+          def.requires_backends() != first.requires_backends())
         return false;
     }
     return true;
@@ -145,7 +145,7 @@ class HardSwishMerger {
         OperatorDef("HardSwish", {view_.name(x)}, from.outputs())
             .Name(from.name())
             .Device(from.device())
-            .Engine(from.engine(), from.requires_engine() ? kRequired : kPreferred);
+            .Backends(from.backends(), from.requires_backends() ? kRequired : kPreferred);
     has_merged_ = true;
   }
 

@@ -37,7 +37,7 @@ OPKIT_OPERATOR_SCHEMA(ConvertLayout)
     .IdenticalTypeAndShape()
     .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise",
                       "standard")
-    .SetDoc("The same elements in another order in memory.")
+    .Doc("The same elements in another order in memory.")
     .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
 
@@ -78,7 +78,7 @@ OPKIT_OPERATOR_SCHEMA(CopyToDevice)
     .DeviceInferenceFunction([](const OperatorDef& def) -> OpSchema::DevicePlacement {
       return {{def.device()}, {TargetOf(def)}};
     })
-    .SetDoc("The same elements in the memory of another device.")
+    .Doc("The same elements in the memory of another device.")
     .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(CopyToDevice, CopyToDeviceOp);
 

@@ -54,7 +54,7 @@ struct FusedGraph::Builder {
     const std::string& backend = chain.choice.kernel->backend;
     const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
     const bool is_chosen = (chosen && chosen->backend != backend) ||
-                           (def.requires_engine() && def.engine() != backend);
+                           (def.requires_backends() && def.backends() != backend);
     if (!IsFree(next) || !def.control_inputs().empty() || is_part[Index(next)] || is_chosen ||
         choices[Index(next)].device != chain.choice.device ||
         std::ranges::count(view.inputs(next), value) != 1)

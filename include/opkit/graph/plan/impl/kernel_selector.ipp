@@ -146,10 +146,10 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKer
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   if (const SelectedKernel* forced = Forced(node))
-    return OperatorDef(def).Engine(forced->backend, kRequired);
-  if (!options_.strict_backends) return {};
+    return OperatorDef(def).Backends(forced->backend, kRequired);
+  if (options_.backend_need == kPreferred) return {};
   CheckBackends(def);
-  return OperatorDef(def).Engine(def.engine(), kRequired);
+  return OperatorDef(def).Backends(def.backends(), kRequired);
 }
 
 OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,

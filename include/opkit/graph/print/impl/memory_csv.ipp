@@ -102,13 +102,13 @@ class MemoryCsvReader {
 
 }  // namespace detail
 
-OPKIT_INLINE MemoryTable ReadMemoryCsv(std::string_view text) {
+OPKIT_INLINE MemoryTable ParseMemoryCsv(std::string_view text) {
   return detail::MemoryCsvReader(text).Read();
 }
 
-OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
-                                        const std::vector<int64_t>& offsets,
-                                        const std::vector<std::string>& ids) {
+OPKIT_INLINE std::string ToCsv(const std::vector<MemoryInterval>& buffers,
+                               const std::vector<int64_t>& offsets,
+                               const std::vector<std::string>& ids) {
   if ((!offsets.empty() && offsets.size() != buffers.size()) ||
       (!ids.empty() && ids.size() != buffers.size()))
     Throw(ErrorCode::kInvalidArgument, "expected an offset and an id for each of ", buffers.size(),

@@ -1,4 +1,4 @@
-// DrawMemoryPlan's definition: scales, axes, rectangles and the legend.
+// ToSvg's definition: scales, axes, rectangles and the legend.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
@@ -190,8 +190,8 @@ class MemorySvg {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers,
-                                        const MemoryPlan& plan, const MemorySvgOptions& options) {
+OPKIT_INLINE std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                               const MemorySvgOptions& options) {
   return detail::MemorySvg(buffers, plan, options).Draw();
 }
 

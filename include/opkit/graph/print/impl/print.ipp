@@ -1,4 +1,4 @@
-// PrintGraph's definition: the lines of a graph, and the difference of the lines of two graphs.
+// ToString's definition: the lines of a graph, and the difference of the lines of two graphs.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
@@ -14,8 +14,8 @@ inline std::string NodeLine(const OperatorDef& def) {
   for (const NamedAttribute& arg : def.args())
     args += StrCat(args.empty() ? "" : ", ", arg.name, "=", ToString(arg.value));
   if (!args.empty()) out += " {" + args + "}";
-  if (!def.engine().empty())
-    out += (def.requires_engine() ? " requires engine " : " engine ") + def.engine();
+  if (!def.backends().empty())
+    out += (def.requires_backends() ? " requires backend " : " backend ") + def.backends();
   if (def.is_gradient_op()) out += " gradient";
   for (size_t i = 0; i < def.control_inputs().size(); ++i)
     out += (i ? ", " : " after ") + def.control_inputs()[i];
@@ -130,11 +130,11 @@ class LineDiff {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string PrintGraph(const Graph& graph) {
+OPKIT_INLINE std::string ToString(const Graph& graph) {
   return detail::JoinLines(detail::GraphLines(graph));
 }
 
-OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
+OPKIT_INLINE std::string ToString(const Graph& before, const Graph& after) {
   return detail::JoinLines(
       detail::LineDiff(detail::GraphLines(before), detail::GraphLines(after)).lines());
 }

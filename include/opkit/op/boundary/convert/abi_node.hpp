@@ -71,7 +71,7 @@ class AbiNode : public RefCounted {
     Point(def_.control_inputs(), control_inputs_);
     node_.num_control_inputs = control_inputs_.size();
     node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
+    node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
@@ -190,7 +190,7 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
     for (std::string& name :
          NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
       def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    if (node.backend) def.Backends(TextOfAbi(node.backend));
     def.IsGradientOp(node.is_gradient != 0);
   }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});

@@ -164,8 +164,8 @@ struct ResourceState {
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // kept until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
+  OutputMaker* output_maker = nullptr;  // of an operator with allocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with async(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // Calls `add` with the memory of the current run.

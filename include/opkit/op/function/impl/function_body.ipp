@@ -347,7 +347,7 @@ class FunctionViews {
                   StrCat("input ", i, " of operator ", name(),
                          " has strides and cannot be copied, because ", why,
                          "; make it dense, or write functions that use strides() and say "
-                         ".setAcceptStrides()"),
+                         ".acceptsStrides()"),
                   &tensor);
   }
 
@@ -588,7 +588,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
         resource.launch(resource.context, [sum] { AddTensor(sum.target, sum.term); });
       } else {
         Throw(ErrorCode::kUnsupported, "results cannot be added up on ", node_.op.device(),
-              "; write functions that respect OpReq::kAdd and say .setAcceptAdd()");
+              "; write functions that respect OpReq::kAdd and say .acceptsAdd()");
       }
     }
   }

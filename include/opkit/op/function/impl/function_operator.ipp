@@ -69,7 +69,7 @@ class FunctionGradient final : public GradientMakerBase {
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
     if (leaves_state) backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
-    backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
+    backward.Device(def.device()).Backends(def.backends()).IsGradientOp(true);
     return {std::move(backward)};
   }
 };
@@ -86,13 +86,13 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
         const bool known = inputs >= 0 && outputs >= 0;
         return std::pair(known ? 2 * outputs + inputs : -1, inputs);
       })
-      .TensorInferenceFunction([record, pass](InferenceContext& context) {
+      .Infer([record, pass](InferenceContext& context) {
         InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
   if (!record->Has(OPKIT_OP_CLOSED_ATTRS)) schema.ParsesAttributes();
   if (pass == FunctionPass::kForward)
     schema
-        .AllowInplace([record](int input, int output) {
+        .Inplace([record](int input, int output) {
           return std::ranges::count(record->inplace, std::pair(input, output)) > 0;
         })
         .MutatesInputs(
@@ -162,13 +162,12 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
 OPKIT_INLINE void FunctionOpHost::Doc() {
-  if (schema_) schema_->SetDoc(record_->doc);
+  if (schema_) schema_->Doc(record_->doc);
 }
 OPKIT_INLINE void FunctionOpHost::Cost() {
   if (schema_)
-    schema_->CostInferenceFunction([record = record_](const OperatorDef& def,
-                                                      const std::vector<TensorInfo>& inputs,
-                                                      const std::vector<TensorInfo>& outputs) {
+    schema_->Cost([record = record_](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                     const std::vector<TensorInfo>& outputs) {
       OpCost cost = OpSchema().Cost(def, inputs, outputs);
       FunctionCost(*record, def, inputs, outputs, cost);
       return cost;
@@ -217,8 +216,8 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
   if (schema_ || !OpRegistry::Global().FindSchema(name)) {
     SharedSchema made = MakeFunctionSchema(name, record_, FunctionPass::kBackward);
     OpSchema& schema = made->value;
-    schema.SetDoc("Gradients of the inputs of " + record_->name +
-                  ", from those of its outputs, its inputs and its outputs.");
+    schema.Doc("Gradients of the inputs of " + record_->name +
+               ", from those of its outputs, its inputs and its outputs.");
     OpRegistry::Global().AddSchema(std::move(made), schema);
   }
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;

@@ -148,7 +148,7 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
   for (OperatorDef& op : meta.ops) {
     op.IsGradientOp(true);
     if (maker.CopyDeviceOption()) op.Device(def.device());
-    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (maker.CopyEngine()) op.Backends(def.backends());
     if (!maker.CopyArguments()) continue;
     const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
     for (const NamedAttribute& arg : def.args())

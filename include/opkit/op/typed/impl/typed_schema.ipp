@@ -28,10 +28,8 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
     const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
-  schema
-      .AllowInplace(
-          [typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
-      .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
+  schema.Inplace([typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
+      .Infer([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
 OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,

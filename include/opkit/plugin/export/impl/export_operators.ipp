@@ -102,7 +102,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    def_.Engine("");  // the host has chosen the kernel
+    def_.Backends("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
     if (!kernel.typed || kernel.make_typed) {
@@ -269,7 +269,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
           def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
           static_cast<DType>(view.dtype), wanted,
-          " for it; correct the schema's TensorInferenceFunction, or write one");
+          " for it; correct the schema's Infer, or write one");
   }
 
   // A run that the host's stream starts later: a call of its own, with copies of the data that the

@@ -126,10 +126,9 @@ class OpenedObject final : public SharedObject {
   }
   [[noreturn]] void CannotOpen(int error) const {
     if (error == ENOENT || error == ENOTDIR)
-      RefuseLibrary(ErrorCode::kNotFound, path_, "does not exist",
+      RefuseLibrary(ErrorCode::kIo, path_, "does not exist",
                     "build it, or mend the path (a relative one begins at the current directory)");
-    RefuseLibrary(ErrorCode::kInvalidArgument, path_,
-                  StrCat("cannot be opened (", std::strerror(error), ")"),
+    RefuseLibrary(ErrorCode::kIo, path_, StrCat("cannot be opened (", std::strerror(error), ")"),
                   error == EACCES ? "permit reading it and entering its folders"
                                   : "mend that or name another file");
   }
@@ -186,7 +185,7 @@ class OpenedObject final : public SharedObject {
     if (Write(disk.file, bytes))
       failure = Load(disk.path);
     else if (failure.empty())
-      Throw(ErrorCode::kFailedPrecondition, "cannot load '", path_,
+      Throw(ErrorCode::kIo, "cannot load '", path_,
             "' a second time: expected room for a copy of it, but found none in memory or in '",
             folder, "' (", std::strerror(errno), "): set TMPDIR to a folder with space");
     if (!handle_) ThrowNotLoaded(failure);
@@ -210,7 +209,7 @@ class OpenedObject final : public SharedObject {
     constexpr Hint kHints[] = {
         {"undefined symbol: ", ErrorCode::kInvalidArgument,
          "link what defines it into the library"},
-        {"cannot open shared object file", ErrorCode::kNotFound,
+        {"cannot open shared object file", ErrorCode::kIo,
          "install what it depends on, or link it with -Wl,-rpath,FOLDER (absolute: a file that is "
          "loaded a second time has another $ORIGIN)"},
         {"' not found", ErrorCode::kUnsupported,

@@ -129,7 +129,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
               state.asynchronous && state.launch
                   ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
-                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+                  : ": only forward of an operator with .allocatesOutputs() makes its outputs");
       CopyView(state.output_maker
                    ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
                                 static_cast<DType>(dtype))
@@ -394,7 +394,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous
                   ? ", which runs on a stream already: issue the work there"
-                  : ": only forward of an operator with .setAsync() may end later than it returns");
+                  : ": only forward of an operator with .async() may end later than it returns");
       if (state.deferred)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               " is called twice in a run");
