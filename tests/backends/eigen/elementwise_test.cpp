@@ -172,6 +172,20 @@ TEST_CASE("exponential and Softplus end at infinity and at 0") {
   CHECK(Run("Softplus", "eigen", {ends}).ToVector<float>() == Floats{1e30f, INFINITY, 0, 0});
 }
 
+TEST_CASE("Tanh is exactly 1 or -1 as soon as it rounds to that") {
+  const Floats ends = {9.02f, 10, 100, INFINITY, -9.02f, -10, -100, -INFINITY};
+  Floats x, expected;
+  for (int repeat = 0; repeat < 5; ++repeat)  // in packets, and in what is left after them
+    for (const float end : ends) {
+      x.push_back(end);
+      expected.push_back(end > 0 ? 1 : -1);
+    }
+  x.pop_back(), expected.pop_back();
+  const auto count = static_cast<int64_t>(x.size());
+  CHECK(Run("Tanh", "eigen", {Tensor::From<float>({count}, x)}).ToVector<float>() == expected);
+  CHECK(Run("Tanh", "reference", {Tensor::From<float>({count}, x)}).ToVector<float>() == expected);
+}
+
 TEST_CASE("exponential is finite as far as float is") {
   Floats x;
   for (float at = 87.9f; at < 88.7228f; at += 1e-3f) x.push_back(at);
