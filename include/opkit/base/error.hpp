@@ -14,6 +14,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The kind of a failure, for programs that react to it; the C boundary has the same kinds.
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
   kTypeMismatch,        // a type or dtype other than the requested one
@@ -21,11 +22,11 @@ enum class ErrorCode {
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
   kUninitialized,       // a tensor or blob read before anything was written
-  kOutOfMemory,         //
+  kOutOfMemory,         // an allocator has no memory of this size
   kUnsupported,         // understood, but not possible on this device, dtype or build
   kFailedPrecondition,  // called in a state that does not allow it
-  kCancelled,           //
-  kDeadlineExceeded,    //
+  kCancelled,           // ended by Cancel, or skipped after it
+  kDeadlineExceeded,    // the time given to a wait or a run is over
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
   kIo,                  // a file that cannot be opened, read or written
 };
@@ -37,8 +38,10 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
+  // Throw() below makes and throws one.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
+  // Return the whole text, and its parts: the code, the message alone, and the lines of context.
   OPKIT_INLINE const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
@@ -53,6 +56,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   // its name.
   const void* subject() const noexcept { return subject_; }
 
+  // Adds a line of context: where the failure was found, from the inside to the outside.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }

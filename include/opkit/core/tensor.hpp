@@ -29,6 +29,7 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
+  // An empty tensor of that device: without a dtype and memory, of shape [0].
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
@@ -87,6 +88,9 @@ class Tensor {
     return out;
   }
 
+  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
+  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
+  // a dense tensor of them, byte_offset() those of the storage before the first element.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }

@@ -134,6 +134,7 @@ using ::opkit::FailureContext;
 // may come from any thread; Reset and assignment of one handle may not race with its other uses.
 class Event {
  public:
+  // An event of a device, in the state INITIALIZED; of the CPU by default.
   Event() : Event(Device{}) {}
   explicit Event(Device device) : device_(device), state_(NewState()) {}
   Event(const Event& other) : device_(other.device_), state_(other.state_) {}
@@ -146,6 +147,7 @@ class Event {
   }
   ~Event() = default;
 
+  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();

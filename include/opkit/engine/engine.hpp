@@ -15,6 +15,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
+// The options of an Engine.
 struct EngineOptions {
   int threads = 0;     // 0: the process's pool, else a pool of the engine's own
   bool naive = false;  // the same as OPKIT_ENGINE=naive in the environment
@@ -54,8 +55,10 @@ class Engine {
   // fail as cancelled; failures that no wait has rethrown are dropped.
   ~Engine();
 
+  // True if every operation runs inside its Push.
   bool naive() const;
 
+  // Makes a variable of this engine; DeleteVar frees it, or the engine's destructor.
   Var NewVar();
   // Makes all handles of the Var invalid at once. Operations that were pushed with it still run,
   // and WaitForAll still rethrows their failures.

@@ -57,10 +57,13 @@ class NamedTensors {
 // Each new set of input shapes is planned once and kept, for up to PlanOptions::max_shapes sets.
 class Executor : public Observable<Executor> {
  public:
+  // Makes the operators and takes their memory if the plan knows all shapes; otherwise the first
+  // run does so, and every run with new shapes.
   explicit Executor(Plan plan);
   // Cancels a run of RunAsync that is in progress; returns when no operator is running.
   ~Executor();
 
+  // Returns the plan that runs.
   const Plan& plan() const;
 
   // Runs with these inputs and the bound tensors. Throws kNotFound for a name that is no input;

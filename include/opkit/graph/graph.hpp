@@ -58,6 +58,7 @@ class Graph {
   // kAlreadyExists if the value is an output already.
   Graph& AddOutput(std::string name);
 
+  // Return the parts of the graph, in their order; an index of a node is its place in nodes().
   const std::vector<GraphInput>& inputs() const { return inputs_; }
   const std::vector<GraphConstant>& constants() const { return constants_; }
   const std::vector<OperatorDef>& nodes() const { return nodes_; }

@@ -59,6 +59,7 @@ class ResolvedOperator {
     RunBy(inputs, outputs, true);
   }
 
+  // Returns the number of tensors that a call returns, or that Run takes.
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
 
   // Returns the current operator, which later calls also run. If kernels are selected, a call with

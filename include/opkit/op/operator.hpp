@@ -24,6 +24,7 @@ class Operator : public OperatorBase {
                 "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
 
  public:
+  // Binds the node's tensors, as OperatorBase does, and makes the context of the node's device.
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : OperatorBase(def, ws, config), context_(def.device()) {
     context_.SwitchToDevice(0);  // for the constructors of derived classes
@@ -33,6 +34,7 @@ class Operator : public OperatorBase {
   // failure.
   bool RunOnDevice() override = 0;
 
+  // The members of OperatorBase, for this context.
   bool Run(int stream_id = 0) final {
     if (RunsDirectly()) [[likely]] {
       InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
@@ -48,12 +50,14 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  // True on the CPU for an operator whose work ends in RunOnDevice.
   bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
   bool SupportsAsyncScheduling() const override {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
   }
 
+  // The members of OperatorBase, on the context's stream.
   void RecordEvent(const char* error_message = nullptr) final {
     if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
@@ -87,6 +91,7 @@ class Operator : public OperatorBase {
     return Context::IsStreamFree(device(), stream_id);
   }
 
+  // Return the context in which the operator runs; getContext is Caffe2's spelling.
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
 

@@ -171,6 +171,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // it has begun. Does nothing for a finished run.
   OPKIT_INLINE virtual void Cancel();
 
+  // Returns the operator's own copy of its node.
   const OperatorDef& def() const { return identity_->def; }
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
@@ -218,6 +219,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<T>(name);
   }
 
+  // Return the numbers of the node's inputs and outputs, those that it leaves out included.
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.

@@ -56,10 +56,12 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
+  // A node of the operator `type`; the other parts may be given here or by the setters below.
   explicit OperatorDef(std::string type) { Type(std::move(type)); }
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
 
+  // Set the operator, and the node's own name, which messages and profiles show.
   OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
   OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
   // Adds an input or output; an empty name leaves an optional input or output out.
@@ -87,6 +89,7 @@ class OperatorDef {
   OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
+  // Return what the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }

@@ -98,6 +98,7 @@ OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& de
 class OpSchema {
  public:
   OpSchema() = default;
+  // The schema of operator `name`, registered at this place; OPERATOR_SCHEMA makes it.
   OpSchema(std::string name, const char* file, int line, std::string signature = {});
 
   // Sets the allowed numbers: exactly n, between two numbers, one of a list, or by a predicate.
@@ -215,6 +216,8 @@ class OpSchema {
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
   OpSchema& ScalarType(DType dtype);
 
+  // Sets the function that computes the cost of a run (operations, bytes) from the node and the
+  // types of its inputs and outputs.
   using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
                                              const std::vector<TensorInfo>&)>;
   OpSchema& Cost(CostFunction cost) { return cost_ = std::move(cost), *this; }
@@ -266,6 +269,7 @@ class OpSchema {
   OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
 
+  // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }

@@ -75,8 +75,10 @@ concept DefaultFor =
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
+  // OPKIT_OP makes it.
   explicit TypedOp(detail::TypedSchemaPtr typed) : typed_(std::move(typed)) {}
 
+  // Sets the sentences that `opkit ops` and references show.
   TypedOp Doc(std::string doc) { return schema().Doc(std::move(doc)), *this; }
 
   // Requires the same shape of all these inputs and gives it to these outputs.

@@ -22,6 +22,7 @@ struct UnloadReport {
   bool unmapped = false;               // true if no code of it is left in the process
   std::vector<std::string> pinned_by;  // else its symbols that may hold it there
   std::string finalize_failure = {};   // what its finalize threw; empty if it returned normally
+  // Returns the report as a sentence.
   friend std::string ToString(const UnloadReport& report);
 };
 

@@ -14,12 +14,13 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Copies have a stream of their own on every device.
 enum class OpKind : uint8_t { kNormal, kCopy };
 
+// The options of one operation that an Engine runs.
 struct PushOptions {
-  int priority = 0;       // ready operations of higher priority start first
-  const char* name = "";  // for messages; not copied
-  OpKind kind = OpKind::kNormal;
-  Device device = {};   // other than the CPU: the operation is issued on its stream
-  bool update = false;  // also reads the Vars that it writes: skipped if one has failed
+  int priority = 0;               // ready operations of higher priority start first
+  const char* name = "";          // for messages; not copied
+  OpKind kind = OpKind::kNormal;  // kCopy: on the device's stream for copies
+  Device device = {};             // other than the CPU: the operation is issued on its stream
+  bool update = false;            // also reads the Vars that it writes: skipped if one has failed
 };
 
 namespace detail {

@@ -17,6 +17,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The nodes that a partitioner takes or refuses. Taking a node again changes its kind and set.
 class PartitionAnswer {
  public:
+  // An answer that takes nothing yet.
   explicit PartitionAnswer(const PartitionView& view)
       : view_(&view),
         kinds_(detail::Index(view.num_nodes()), kNotTaken),
@@ -37,6 +38,7 @@ class PartitionAnswer {
   void Refuse(const PartitionNode& node, std::string why) { Refuse(node.index(), std::move(why)); }
   void Refuse(int node, std::string why);
 
+  // Returns the view of the graph that the answer is about.
   const PartitionView& view() const { return *view_; }
   // By node: its kind, kNotTaken if it stays; its set; the reason of a refusal.
   const std::vector<int>& kinds() const { return kinds_; }

@@ -90,10 +90,13 @@ class PartitionValue {
 // A node. A cheap handle that is valid as long as its view.
 class PartitionNode {
  public:
+  // A handle of the node with this number; -1 for none.
   PartitionNode(const PartitionView* view, int index) : view_(view), index_(index) {}
 
+  // exists() is false for a node that there is none of; then no other member may be called.
   bool exists() const { return index_ >= 0; }
   int index() const { return index_; }
+  // Return the node as the graph has it, and its parts.
   const OperatorDef& def() const;
   const std::string& op() const { return def().type(); }
   const std::string& name() const { return def().name(); }
@@ -128,6 +131,7 @@ class PartitionView {
   PartitionView(const GraphView& structure, const GraphTypes& types, std::vector<char> taken = {})
       : structure_(&structure), types_(&types), taken_(std::move(taken)) {}
 
+  // Return the graph, its GraphView and its inferred types, and the numbers of nodes and values.
   const Graph& graph() const { return structure_->graph(); }
   const GraphView& structure() const { return *structure_; }
   const GraphTypes& types() const { return *types_; }

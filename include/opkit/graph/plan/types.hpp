@@ -13,6 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct PartitionReport;  // graph/partition/report.hpp
 
+// The options of Compile.
 struct PlanOptions {
   // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
   // but that pool's gives the plan a pool of its own.
