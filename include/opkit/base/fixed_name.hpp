@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "opkit/config.hpp"
 
@@ -40,6 +41,16 @@ struct FixedName {
   }
 };
 
+namespace detail {
+
+// True if the text can stand where C++ has a name.
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
+  return !name.empty();
+}
+
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_

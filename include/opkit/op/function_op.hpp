@@ -4,6 +4,7 @@
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
+#include "opkit/base/fixed_name.hpp"
 #include "opkit/op/function/function_signature.hpp"
 #include "opkit/op/schema/value_schema.hpp"
 
@@ -15,6 +16,12 @@ consteval bool IsOperatorName(std::string_view name) {
   for (const char c : name)
     if (c == '"' || c == ' ' || c == '<' || c == '(') return false;
   return !name.empty();
+}
+
+// True if an operator of Host has an anchor: a program's, if its name can be part of a function's.
+template <class Host>
+consteval bool HasAnchor(std::string_view name) {
+  return !Host::kIsLibrary && IsIdentifier(name);
 }
 
 // Counts the operators and deferred runs that keep a library loaded. Any other handle to it keeps
@@ -400,5 +407,31 @@ class BasicFunctionOpBuilder {
 };
 
 }}  // namespace opkit
+
+// REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. In a unit
+// that includes opkit/op.hpp the operator is the library's, else the program's, which has an anchor
+// for it (op/registration.hpp). For a name that is no identifier (com.me.Gemm, me::Gemm) the anchor
+// is never compiled.
+#undef OPKIT_REGISTER_OP  // the sentence of not_included.hpp
+#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
+#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                 \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
+  static_assert(::opkit::detail::IsOperatorName(#name),                                      \
+                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "   \
+                "com.me.Gemm or me::Gemm");                                                  \
+  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                    \
+      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                               \
+  extern "C" inline void anchor() {}                                                         \
+  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =           \
+      []<class Host = decltype(::opkit::detail::OpHost(0))>()->void(*)() {                   \
+    if constexpr (::opkit::detail::HasAnchor<Host>(#name))                                   \
+      return &anchor;                                                                        \
+    else                                                                                     \
+      return nullptr;                                                                        \
+  }                                                                                          \
+  ();                                                                                        \
+  [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_function_op_) =                      \
+      ::opkit::BasicFunctionOpBuilder<decltype(::opkit::detail::OpHost(0))>(#name, __FILE__, \
+                                                                            __LINE__)
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_

@@ -3,17 +3,12 @@
 #ifndef OPKIT_OP_REGISTRATION_HPP_
 #define OPKIT_OP_REGISTRATION_HPP_
 
+#include "opkit/base/fixed_name.hpp"
 #include "opkit/macros.hpp"
 #include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-consteval bool IsIdentifier(std::string_view name) {
-  for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
-  return !name.empty();
-}
 
 template <class Op>
 inline constexpr bool kTakesConfig =

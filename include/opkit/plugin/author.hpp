@@ -24,6 +24,7 @@ namespace detail {
 // author gives; the others are not compiled.
 class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
+  static constexpr bool kIsLibrary = true;
   explicit LibraryOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
   void Begin() { AddToLibrary(record_); }
@@ -57,6 +58,8 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   FunctionRecord record_;
 };
 
+LibraryOpHost OpHost(int);  // REGISTER_OP prefers it to the program's
+
 // Argument of MXNet's initialize(int version): the number of MXNet's last version, 1.9.1.
 inline constexpr int kMXNetVersion = 10901;
 
@@ -87,25 +90,6 @@ extern "C" __attribute__((weak, used, visibility("default"))) const opkit_librar
 opkit_library_entry(const opkit_host* host) {
   return ::opkit::detail::DescribeLibrary(host);
 }
-
-// Registers an operator at namespace scope: REGISTER_OP(my_gemm).setForward(…)…;
-#undef OPKIT_REGISTER_OP
-#define OPKIT_REGISTER_OP(name)                                                              \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
-  static_assert(::opkit::detail::IsOperatorName(#name),                                      \
-                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "   \
-                "com.me.Gemm or me::Gemm");                                                  \
-  [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
-      ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
-
-#ifndef OPKIT_PARTITION_HPP_  // its macro has the typed forms too
-#undef OPKIT_REGISTER_PARTITIONER
-// Registers a partitioner at namespace scope: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…;
-#define OPKIT_REGISTER_PARTITIONER(name)                                         \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                \
-  [[maybe_unused]] static const ::opkit::LibraryPartitionerBuilder OPKIT_UNIQUE( \
-      opkit_partitioner_) = ::opkit::LibraryPartitionerBuilder(#name, __FILE__, __LINE__)
-#endif
 
 // Names a function that is called when the library is loaded, before its operators are used: int
 // f(int host_major, int host_minor), with the version of the host's ABI. A failure stops the

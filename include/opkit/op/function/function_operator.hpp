@@ -94,6 +94,7 @@ namespace detail {
 // Adds a record to the program's registries: a schema, kernels, and the gradient.
 class FunctionOpHost {
  public:
+  static constexpr bool kIsLibrary = false;
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
   // Enables functions on the CPU and CPU streams, and adds the schema. The setters fill it in
@@ -142,37 +143,13 @@ class FunctionOpHost {
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
 };
+FunctionOpHost OpHost(...);  // for REGISTER_OP
 
 }  // namespace detail
 
 using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
 }}  // namespace opkit
-
-#ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it, REGISTER_OP is the library's
-// REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. For a
-// name that is no identifier (com.me.Gemm, me::Gemm) the anchor is never compiled.
-#undef OPKIT_REGISTER_OP
-#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
-#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                  \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                      \
-  static_assert(::opkit::detail::IsOperatorName(#name),                                       \
-                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "    \
-                "com.me.Gemm or me::Gemm");                                                   \
-  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                     \
-      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                                \
-  extern "C" inline void anchor() {}                                                          \
-  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =            \
-      []<bool kIsIdentifier = ::opkit::detail::IsIdentifier(#name)>()->void(*)() {            \
-    if constexpr (kIsIdentifier)                                                              \
-      return &anchor;                                                                         \
-    else                                                                                      \
-      return nullptr;                                                                         \
-  }                                                                                           \
-  ();                                                                                         \
-  [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
-      ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
-#endif
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/function/impl/function_operator.ipp"

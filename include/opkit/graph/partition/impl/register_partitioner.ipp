@@ -11,8 +11,7 @@
 #include "opkit/op/boundary/host/resource_state.hpp"
 #include "opkit/op/function/answered_fail.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The PartitionWork of a FunctionPartitioner.
 class FunctionPartitionWork final : public PartitionWork {
@@ -20,7 +19,7 @@ class FunctionPartitionWork final : public PartitionWork {
   FunctionPartitionWork(IntrusivePtr<const FunctionPartitioner> partitioner,
                         const PartitionView& view, PartitionArguments arguments)
       : partitioner_(std::move(partitioner)), arguments_(std::move(arguments)) {
-    const PartitionerRecord& record = partitioner_->record;
+    const GraphPartitionerRecord& record = partitioner_->record;
     if (!record.make_selector) return;
     selector_ = record.make_selector(view, arguments_);
     if (!selector_) Throw(ErrorCode::kInvalidArgument, "setCreateSelector(f): f made no selector");
@@ -42,8 +41,7 @@ class FunctionPartitionWork final : public PartitionWork {
 };
 
 OPKIT_INLINE std::string FunctionPartitioner::SubgraphOperator(int kind) const {
-  const auto own = record.subgraph_ops.find(kind);
-  return own == record.subgraph_ops.end() ? record.subgraph_op : own->second;
+  return record.SubgraphOp(kind);
 }
 OPKIT_INLINE std::unique_ptr<PartitionWork> FunctionPartitioner::Begin(
     const PartitionView& view, const PartitionArguments& arguments) const {
@@ -101,15 +99,14 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   for (const auto& [name, value] : given) review.SetAttribute(name, value);
 }
 
-}  // namespace detail
-
-OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char* file,
-                                                    int line) noexcept
-    : partitioner_(detail::MakeIntrusive<detail::FunctionPartitioner>()) {
+OPKIT_INLINE GraphPartitionerHost::GraphPartitionerHost(const char* name, const char* file,
+                                                        int line) noexcept
+    : partitioner_(MakeIntrusive<FunctionPartitioner>()) {
   record().name = name;
   RegisterPartitioner(partitioner_, file, line);
 }
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_

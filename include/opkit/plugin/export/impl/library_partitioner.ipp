@@ -12,10 +12,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Functions of an opkit_partitioner whose `author` is a LibraryPartitionerRecord.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
   static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
-    const LibraryPartitionerRecord& record = RecordOf(self->author);
-    for (const auto& [own, op] : record.subgraph_ops)
-      if (own == kind) return op.c_str();
-    return record.subgraph_op.c_str();
+    return RecordOf(self->author).SubgraphOp(kind).c_str();
   }
   static opkit_status Mark(void* author, const opkit_partition* partition) {
     return GuardedCall([&] {
@@ -86,8 +83,8 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
 };
 
 OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_name,
-                                                                const char* file, int line)
-    : name(its_name) {
+                                                                const char* file, int line) {
+  name = its_name;
   abi.size = sizeof abi;
   abi.name = name.c_str();
   abi.file = file;
