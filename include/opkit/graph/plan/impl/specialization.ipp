@@ -40,6 +40,12 @@ OPKIT_INLINE GraphTypes Specialization::Infer(const GraphView& view,
   return InferGraph(view, known);
 }
 
+OPKIT_INLINE std::vector<int> Specialization::PartsOf(int node) const {
+  if (node >= fused_view().num_nodes()) return {};
+  if (!fused_) return {node};
+  return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
+}
+
 OPKIT_INLINE void Specialization::FuseNodes(const Options& options) {
   converted_.reset();
   fused_.reset();
