@@ -32,22 +32,22 @@ std::vector<std::string> OpsOf(const std::string& json, int num_nodes) {
 }
 
 // Which nodes it takes. The answer is FAIL, with the reason, where an option is not its own.
-MXReturnValue mySupportedOps(std::string json, const int num_ids, int* ids, Texts& options) {
+ReturnValue mySupportedOps(std::string json, const int num_ids, int* ids, Texts& options) {
   for (const auto& [name, value] : options)
     if (name != "max_steps") {
       OPKIT_ERROR_MSG << "there is no option '" << name << "'; that of myProp is max_steps";
-      return MX_FAIL;
+      return FAIL;
     }
   const std::vector<std::string> ops = OpsOf(json, num_ids);
   for (size_t i = 0; i < ops.size(); ++i)
     if (ops[i] == "Exp" || ops[i] == "Log") ids[i] = -1;
-  return MX_SUCCESS;
+  return SUCCESS;
 }
 
 // Whether it wants a subgraph: only a chain, which has one input and one output. It says the number
 // of steps in an attribute of the operator.
-MXReturnValue acceptSubgraph(std::string json, int, bool* accept, Texts& options, Texts& attrs,
-                             std::map<std::string, MXTensor>&, std::map<std::string, MXTensor>&) {
+ReturnValue acceptSubgraph(std::string json, int, bool* accept, Texts& options, Texts& attrs,
+                           std::map<std::string, OpTensor>&, std::map<std::string, OpTensor>&) {
   int inputs = 0, steps = 0;
   for (const std::string& op : OpsOf(json, 1 << 20)) ++(op == "null" ? inputs : steps);
   // The last member is "heads": [[node, output, 0], …], the outputs.
@@ -57,7 +57,7 @@ MXReturnValue acceptSubgraph(std::string json, int, bool* accept, Texts& options
   *accept = inputs == 1 && outputs == 1 &&
             (limit == options.end() || steps <= std::atoi(limit->second.c_str()));
   attrs["steps"] = std::to_string(steps);
-  return MX_SUCCESS;
+  return SUCCESS;
 }
 REGISTER_PARTITIONER(myProp)
     .setSupportedOps(mySupportedOps)

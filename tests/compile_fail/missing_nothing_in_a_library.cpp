@@ -13,5 +13,5 @@ int Arity(const AttrMap&, int* in, int* out);
 REGISTER_OP(My).setForward(Forward).setParseAttrs(Arity);
 REGISTER_PARTITIONER(my).setSupportedOps([](std::string, const int, int*,
                                             std::unordered_map<std::string, std::string>&) {
-  return MX_SUCCESS;
+  return SUCCESS;
 });

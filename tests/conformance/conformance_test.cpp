@@ -91,14 +91,15 @@ class CaseRun {
       : folder_(folder), backend_(backend) {}
 
   Outcome Run() {
-    opkit::SetGlobalEnginePref(opkit::DeviceType::kCPU, {backend_, opkit::kReferenceBackend});
+    opkit::OpRegistry::Global().SetPreference(opkit::DeviceType::kCPU,
+                                              {backend_, opkit::kReferenceBackend});
     Outcome outcome;
     try {
       outcome = RunModel();
     } catch (const std::exception& error) {
       outcome.failure = error.what();
     }
-    opkit::SetGlobalEnginePref(opkit::DeviceType::kCPU, {});
+    opkit::OpRegistry::Global().SetPreference(opkit::DeviceType::kCPU, {});
     return outcome;
   }
 

@@ -60,7 +60,8 @@ std::vector<Tensor> Run(const opkit::Graph& graph, const std::vector<std::string
 void Answer(const std::string& backend, const std::string& model,
             const std::vector<std::string>& protos) {
   WriteBytes(backend);
-  opkit::SetGlobalEnginePref(opkit::DeviceType::kCPU, {backend, opkit::kReferenceBackend});
+  opkit::OpRegistry::Global().SetPreference(opkit::DeviceType::kCPU,
+                                            {backend, opkit::kReferenceBackend});
   std::vector<Tensor> outputs;
   try {
     const opkit::Graph graph = opkit::ParseOnnxModel(model).graph;

@@ -50,8 +50,7 @@ void Review(SubgraphReview& review) {
   if (In().Byte() % 2) review.AddConstant("", Tensor::From<float>({1}, {1}));
   if (In().Byte() % 2) review.IsArg(In().Small());
 }
-MXReturnValue MarkIds(std::string, const int num_ids, int* ids,
-                      std::map<std::string, std::string>&) {
+ReturnValue MarkIds(std::string, const int num_ids, int* ids, std::map<std::string, std::string>&) {
   for (int i = 0; i < num_ids; ++i)
     if (In().Byte() % 2) ids[i] = In().Rarely() ? In().Byte() % 5 - 2 : -1;
   return In().Rarely() ? FAIL : SUCCESS;

@@ -165,8 +165,8 @@ TEST_CASE("strict: a backend that would be passed over is an Error of Compile") 
   CHECK(ErrorOf([&] { Compile(refused, {.backend_need = kRequired}); }).code() ==
         ErrorCode::kUnsupported);
   struct Preferring {
-    Preferring() { SetGlobalEnginePref(DeviceType::kCPU, {"FIRTS"}); }
-    ~Preferring() { SetGlobalEnginePref(DeviceType::kCPU, {}); }
+    Preferring() { OpRegistry::Global().SetPreference(DeviceType::kCPU, {"FIRTS"}); }
+    ~Preferring() { OpRegistry::Global().SetPreference(DeviceType::kCPU, {}); }
   } preferring;
   const Graph plain = Chain({OperatorDef("Relu")});
   CHECK(Contains(ToString(Compile(plain)), "backend FIRTS: no backend 'FIRTS'"));
@@ -184,9 +184,9 @@ TEST_CASE("shapes that a plan meets later run on the backends that Compile was t
     return plan.choice(0).kernel->backend;
   };
   CHECK(backend_of(Compile(g)) == "BIG");
-  SetGlobalEnginePref(DeviceType::kCPU, {"reference"});
+  OpRegistry::Global().SetPreference(DeviceType::kCPU, {"reference"});
   const Plan preferring = Compile(g);
-  SetGlobalEnginePref(DeviceType::kCPU, {});
+  OpRegistry::Global().SetPreference(DeviceType::kCPU, {});
   CHECK(backend_of(preferring) == "reference");
   CHECK(backend_of(Compile(g, {.backends = {"reference"}})) == "reference");
   CHECK(backend_of(Compile(g)) == "BIG");

@@ -81,22 +81,22 @@ Graph Chain(int length) {
 }
 
 // The passes, as MXNet's authors write them.
-MXReturnValue Halve(const std::string& in_graph, const std::string** out_graph,
-                    const Options& options) {
+ReturnValue Halve(const std::string& in_graph, const std::string** out_graph,
+                  const Options& options) {
   if (options.count("fail")) {
     OPKIT_ERROR_MSG << "told to fail";
-    return MX_FAIL;
+    return FAIL;
   }
   if (options.count("same")) {
     *out_graph = options.at("same") == "given" ? &in_graph : nullptr;
-    return MX_SUCCESS;
+    return SUCCESS;
   }
   Json json = Json::parse(in_graph);
   for (Json& node : json["nodes"])
     if (node["op"] == "GraphPassScale") node["attrs"]["alpha"] = options.at("alpha");
   if (options.count("twice")) json["nodes"].back()["op"] = "GraphPassScale";
   *out_graph = new std::string(options.count("cut") ? in_graph.substr(0, 20) : json.dump());
-  return MX_SUCCESS;
+  return SUCCESS;
 }
 REGISTER_PASS(graph_pass_halve).setBody(JsonGraphPass(Halve));
 

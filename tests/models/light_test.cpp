@@ -66,9 +66,9 @@ TEST_CASE("light models give the corpus's outputs") {
   for (const std::string network : kNetworks) {
     CAPTURE(network);
     const bool sensitive = network == "squeezenet";
-    if (sensitive) SetGlobalEnginePref(DeviceType::kCPU, {kReferenceBackend});
+    if (sensitive) OpRegistry::Global().SetPreference(DeviceType::kCPU, {kReferenceBackend});
     struct Restore {
-      ~Restore() { SetGlobalEnginePref(DeviceType::kCPU, {}); }
+      ~Restore() { OpRegistry::Global().SetPreference(DeviceType::kCPU, {}); }
     } restore;
     const NamedTensors outputs = RunOnRamp(LoadOnnx(PathOf(network, ".onnx")));
     REQUIRE(outputs.size() == 1);
@@ -89,7 +89,7 @@ TEST_CASE("light models with weights give what ONNX Runtime gives") {
 }
 
 TEST_CASE("light models run on reference") {
-  SetGlobalEnginePref(DeviceType::kCPU, {kReferenceBackend});
+  OpRegistry::Global().SetPreference(DeviceType::kCPU, {kReferenceBackend});
   for (const std::string network : {"shufflenet", "squeezenet"}) {
     CAPTURE(network);
     const Graph graph = WithWeights(BeforeSquashing(LoadOnnx(PathOf(network, ".onnx"))));
@@ -97,7 +97,7 @@ TEST_CASE("light models run on reference") {
     CHECK(ModelDifference(outputs.begin()->tensor, ExpectedOutputs().at("light_" + network)[0]) ==
           "");
   }
-  SetGlobalEnginePref(DeviceType::kCPU, {});
+  OpRegistry::Global().SetPreference(DeviceType::kCPU, {});
 }
 
 #ifndef OPKIT_TESTS_ADDRESS_SANITIZER  // sizes of plans are the same; graph_test runs the planner

@@ -38,9 +38,9 @@ std::string PathOf(const std::string& model) { return DataFolder() + "/" + model
 class Preferring {
  public:
   explicit Preferring(const std::string& backend) {
-    SetGlobalEnginePref(DeviceType::kCPU, {backend, kReferenceBackend});
+    OpRegistry::Global().SetPreference(DeviceType::kCPU, {backend, kReferenceBackend});
   }
-  ~Preferring() { SetGlobalEnginePref(DeviceType::kCPU, {}); }
+  ~Preferring() { OpRegistry::Global().SetPreference(DeviceType::kCPU, {}); }
 };
 
 // Every case through one executor, so that each comes after others of other shapes.

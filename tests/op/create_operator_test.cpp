@@ -110,8 +110,8 @@ const OperatorDef kChoice("CreateChoice");
 
 struct NoPreferences {
   ~NoPreferences() {
-    opkit::SetGlobalEnginePref(DeviceType::kCPU, {});
-    opkit::SetOpEnginePref("CreateChoice", DeviceType::kCPU, {});
+    opkit::OpRegistry::Global().SetPreference(DeviceType::kCPU, {});
+    opkit::OpRegistry::Global().SetPreference("CreateChoice", DeviceType::kCPU, {});
   }
 };
 
@@ -135,37 +135,19 @@ TEST_CASE("engines: a constructor that says it cannot passes the node on") {
 
 TEST_CASE("engines: the definition beats the operator's preference, which beats the global one") {
   const NoPreferences reset;
-  opkit::SetGlobalEnginePref(DeviceType::kCPU, {"FAST"});
+  opkit::OpRegistry::Global().SetPreference(DeviceType::kCPU, {"FAST"});
   CHECK(Ran(kChoice) == kFast);
-  opkit::SetOpEnginePref("CreateChoice", DeviceType::kCPU, {"FASTER"});
+  opkit::OpRegistry::Global().SetPreference("CreateChoice", DeviceType::kCPU, {"FASTER"});
   CHECK(Ran(kChoice) == kFaster);
   CHECK(Ran(OperatorDef(kChoice).Backends("FAST")) == kFast);
   CHECK(Ran(OperatorDef(kChoice).Backends("DEFAULT")) == kPlain);
-  opkit::SetOpEnginePref("CreateChoice", DeviceType::kCPU, {"DEFAULT"});
+  opkit::OpRegistry::Global().SetPreference("CreateChoice", DeviceType::kCPU, {"DEFAULT"});
   CHECK(Ran(kChoice) == kPlain);
-  opkit::SetOpEnginePref("CreateChoice", DeviceType::kCPU, {"PICKY"});
+  opkit::OpRegistry::Global().SetPreference("CreateChoice", DeviceType::kCPU, {"PICKY"});
   CHECK(Ran(kChoice) == kFast);  // refused; the global preference is next
-  opkit::SetOpEnginePref("CreateChoice", DeviceType::kCPU, {});
-  opkit::SetGlobalEnginePref(DeviceType::kCPU, {"ABSENT", "FASTER"});
+  opkit::OpRegistry::Global().SetPreference("CreateChoice", DeviceType::kCPU, {});
+  opkit::OpRegistry::Global().SetPreference(DeviceType::kCPU, {"ABSENT", "FASTER"});
   CHECK(Ran(kChoice) == kFaster);  // a preference is a wish
-}
-
-TEST_CASE("engines: preferences as Caffe2's maps, all of them or none") {
-  using PerDevice = std::map<DeviceType, opkit::EnginePref>;
-  using PerOp = std::map<DeviceType, std::map<std::string, opkit::EnginePref>>;
-  const NoPreferences reset;
-  opkit::SetGlobalEnginePref(PerDevice{{DeviceType::kCPU, {"FAST"}}});
-  CHECK(Ran(kChoice) == kFast);
-  opkit::SetPerOpEnginePref(PerOp{{DeviceType::kCPU, {{"CreateChoice", {"FASTER"}}}}});
-  CHECK(Ran(kChoice) == kFaster);
-  opkit::SetOpEnginePref("CreateChoice", PerDevice{{DeviceType::kCPU, {"DEFAULT"}}});
-  CHECK(Ran(kChoice) == kPlain);
-  const opkit::Error error = ErrorOf([] {
-    opkit::SetPerOpEnginePref(
-        PerOp{{DeviceType::kCPU, {{"CreateChoice", {"FAST"}}, {"CreateNobody", {"FAST"}}}}});
-  });
-  CHECK(error.code() == ErrorCode::kNotFound);
-  CHECK(Ran(kChoice) == kPlain);
 }
 
 TEST_CASE("engines: an operator that has only an engine's kernel runs with it") {

@@ -113,10 +113,10 @@ TEST_CASE("CUDA kernels are listed and selected by host code that never saw CUDA
   const auto kernels = OpRegistry::Global().FindKernels("RegAdd", DeviceType::kCUDA);
   REQUIRE(kernels.size() == 2);
   CHECK(kernels[1]->backend == "CUDNN");
-  opkit::SetGlobalEnginePref(DeviceType::kCUDA, {"CUDNN"});
+  opkit::OpRegistry::Global().SetPreference(DeviceType::kCUDA, {"CUDNN"});
   CHECK(opkit::detail::KernelOrder(OperatorDef("RegAdd").Device(DeviceType::kCUDA)).front() ==
         kernels[1]);
-  opkit::SetGlobalEnginePref(DeviceType::kCUDA, {});
+  opkit::OpRegistry::Global().SetPreference(DeviceType::kCUDA, {});
 }
 
 TEST_CASE("the highest priority wins, in whatever order they came") {

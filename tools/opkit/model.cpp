@@ -346,7 +346,7 @@ void PreferBackends(const std::vector<std::string>& backends, const std::string&
         Throw(ErrorCode::kInvalidArgument, option, " names '", backend,
               "', which the environment's OPKIT_BACKENDS does not allow");
     }
-    SetGlobalEnginePref(DeviceType::kCPU, backends);
+    OpRegistry::Global().SetPreference(DeviceType::kCPU, backends);
   });
 }
 

@@ -14,7 +14,7 @@ template <class F>
 concept GraphPassOfJson =
     std::is_invocable_r_v<int, F&, const std::string&, const std::string**, StringMapArgument&>;
 using GraphPassCall =
-    FunctionRef<MXReturnValue(const std::string&, const std::string**, StringMapArgument&)>;
+    FunctionRef<ReturnValue(const std::string&, const std::string**, StringMapArgument&)>;
 Graph RunJsonPass(const Graph& graph, const PassArguments& options, GraphPassCall call);
 
 }  // namespace detail
@@ -39,23 +39,23 @@ Graph ReadSymbolJson(const Graph& before, std::string_view text);
 // and PassResource. The function allocates *out_graph with new, and the pass deletes it. If the
 // function does not set *out_graph, the graph stays unchanged.
 //
-//   MXReturnValue my_pass(const std::string& in_graph, const std::string** out_graph,
+//   ReturnValue my_pass(const std::string& in_graph, const std::string** out_graph,
 //                         const std::unordered_map<std::string, std::string>& options) {
 //     *out_graph = new std::string(Changed(in_graph));
-//     return MX_SUCCESS;
+//     return SUCCESS;
 //   }
 //   REGISTER_PASS(my_pass).setBody(JsonGraphPass(my_pass));
 template <class F>
 auto JsonGraphPass(F f) {
   static_assert(detail::GraphPassOfJson<F>,
-                "JsonGraphPass(f): write MXReturnValue f(const std::string& in_graph, const "
+                "JsonGraphPass(f): write ReturnValue f(const std::string& in_graph, const "
                 "std::string** out_graph, const std::unordered_map<std::string, std::string>& "
                 "options)");
   return [f = std::move(f)](const Graph& graph, const PassArguments& options) mutable {
     return detail::RunJsonPass(graph, options,
                                [&f](const std::string& in_graph, const std::string** out_graph,
                                     detail::StringMapArgument& map) {
-                                 return static_cast<MXReturnValue>(f(in_graph, out_graph, map));
+                                 return static_cast<ReturnValue>(f(in_graph, out_graph, map));
                                });
   };
 }

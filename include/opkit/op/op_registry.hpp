@@ -21,7 +21,6 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 }  // namespace detail
 
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
-using EnginePref = BackendPreference;                // Caffe2's spelling
 
 // A provider of kernels: its facts in this program and on this machine.
 struct BackendInfo {
@@ -175,34 +174,6 @@ OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
 }
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
   return OpRegistry::Global().Operators();
-}
-
-// Caffe2's spellings of OpRegistry::SetPreference.
-inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(device, std::move(engines));
-}
-inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(op, device, std::move(engines));
-}
-// Sets preferences from maps: device types to backends, or device types to operators and their
-// backends. Changes nothing if one entry is wrong.
-template <class EnginesByDevice>
-void SetGlobalEnginePref(const EnginesByDevice& pref) {
-  for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);
-  for (const auto& [device, engines] : pref) OpRegistry::Global().SetPreference(device, engines);
-}
-template <class EnginesByDevice>
-void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
-  for (const auto& entry : pref) OpRegistry::Global().CheckPreference(op, entry.first);
-  for (const auto& [device, engines] : pref)
-    OpRegistry::Global().SetPreference(op, device, engines);
-}
-template <class OpsByDevice>
-void SetPerOpEnginePref(const OpsByDevice& pref) {
-  for (const auto& [device, ops] : pref)
-    for (const auto& entry : ops) OpRegistry::Global().CheckPreference(entry.first, device);
-  for (const auto& [device, ops] : pref)
-    for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
 }}  // namespace opkit

@@ -10,17 +10,17 @@ namespace {
 using namespace opkit;
 using Options = std::unordered_map<std::string, std::string>;
 
-MXReturnValue Everything(std::string, const int num_ids, int* ids, Options&) {
+ReturnValue Everything(std::string, const int num_ids, int* ids, Options&) {
   for (int i = 0; i < num_ids; ++i) ids[i] = -1;
-  return MX_SUCCESS;
+  return SUCCESS;
 }
-MXReturnValue Crashes(std::string, const int, int*, Options&) {
+ReturnValue Crashes(std::string, const int, int*, Options&) {
   std::raise(SIGSEGV);  // which UndefinedBehaviorSanitizer does not report instead
-  return MX_SUCCESS;
+  return SUCCESS;
 }
-MXReturnValue Refuses(std::string, const int, int*, Options&) {
+ReturnValue Refuses(std::string, const int, int*, Options&) {
   OPKIT_ERROR_MSG << "there is no licence for it";
-  return MX_FAIL;
+  return FAIL;
 }
 REGISTER_PARTITIONER(Everything).setSupportedOps(Everything);
 REGISTER_PARTITIONER(Crashes).setSupportedOps(Crashes);

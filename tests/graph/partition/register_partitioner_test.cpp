@@ -17,8 +17,8 @@ namespace mxnet {
 std::string last_json, last_options, last_args;  // what the functions were given
 
 // The signatures of the source, word for word.
-MXReturnValue mySupportedOps(std::string json, const int num_ids, int* ids,
-                             std::unordered_map<std::string, std::string>& options) {
+ReturnValue mySupportedOps(std::string json, const int num_ids, int* ids,
+                           std::unordered_map<std::string, std::string>& options) {
   last_json = json;
   last_options = options.count("mode") ? options["mode"] : "none";
   // Finds "op": "…" of each node, in order.
@@ -30,39 +30,39 @@ MXReturnValue mySupportedOps(std::string json, const int num_ids, int* ids,
   }
   if (last_options == "fail") {
     OPKIT_ERROR_MSG << "the mode is " << options["mode"];
-    return MX_FAIL;
+    return FAIL;
   }
   if (last_options == "lie") ids[num_ids - 1] = -3;
-  return MX_SUCCESS;
+  return SUCCESS;
 }
-MXReturnValue acceptSubgraph(std::string json, int subgraph_id, bool* accept,
-                             std::unordered_map<std::string, std::string>& options,
-                             std::unordered_map<std::string, std::string>& attrs,
-                             std::map<std::string, MXTensor>& args,
-                             std::map<std::string, MXTensor>& aux) {
+ReturnValue acceptSubgraph(std::string json, int subgraph_id, bool* accept,
+                           std::unordered_map<std::string, std::string>& options,
+                           std::unordered_map<std::string, std::string>& attrs,
+                           std::map<std::string, OpTensor>& args,
+                           std::map<std::string, OpTensor>& aux) {
   *accept = !(options.count("reject") && options["reject"] == std::to_string(subgraph_id));
   attrs["note"] = "subgraph " + std::to_string(subgraph_id);
   for (const auto& arg : args)
     last_args += arg.first + " " + std::to_string(arg.second.size()) + " " +
                  std::to_string(static_cast<int>(arg.second.data<float>()[0])) + "; ";
-  return json.empty() || !aux.empty() ? MX_FAIL : MX_SUCCESS;
+  return json.empty() || !aux.empty() ? FAIL : SUCCESS;
 }
 REGISTER_PARTITIONER(myProp)
     .setSupportedOps(mySupportedOps)
     .setSubgraphOp("RunBody")
     .setAcceptSubgraph(acceptSubgraph);
 
-MXReturnValue wrongCount(std::string, std::vector<int>& ids,
-                         std::unordered_map<std::string, std::string>&) {
+ReturnValue wrongCount(std::string, std::vector<int>& ids,
+                       std::unordered_map<std::string, std::string>&) {
   ids.push_back(-1);
-  return MX_SUCCESS;
+  return SUCCESS;
 }
 REGISTER_PARTITIONER(wrong_count).setSupportedOps(wrongCount).setSubgraphOp("RunBody");
 
-MXReturnValue acceptNone(std::string, int, bool* accept,
-                         std::unordered_map<std::string, std::string>&) {
+ReturnValue acceptNone(std::string, int, bool* accept,
+                       std::unordered_map<std::string, std::string>&) {
   *accept = false;
-  return MX_SUCCESS;
+  return SUCCESS;
 }
 REGISTER_PARTITIONER(accepts_none)
     .setSupportedOps(mySupportedOps)
@@ -88,23 +88,23 @@ REGISTER_PARTITIONER(reads_options)
     .setAcceptSubgraph(reviewByOptions);
 
 std::string last_subgraph;
-MXReturnValue takeScales(std::string json, std::vector<int>& ids,
-                         std::unordered_map<std::string, std::string>&) {
+ReturnValue takeScales(std::string json, std::vector<int>& ids,
+                       std::unordered_map<std::string, std::string>&) {
   size_t at = 0;
   for (int& id : ids) {
     at = json.find("\"op\": \"", at) + 7;
     if (json.compare(at, 5, "Scale") == 0) id = -1;
   }
-  return MX_SUCCESS;
+  return SUCCESS;
 }
-MXReturnValue giveTexts(std::string json, int, bool* accept,
-                        std::unordered_map<std::string, std::string>& options,
-                        std::unordered_map<std::string, std::string>& attrs) {
+ReturnValue giveTexts(std::string json, int, bool* accept,
+                      std::unordered_map<std::string, std::string>& options,
+                      std::unordered_map<std::string, std::string>& attrs) {
   last_subgraph = json;
   *accept = true;
   attrs = {{"factor", "0.1"}, {"axes", "[0, -1]"}, {"fast", "True"}, {"note", "12"}};
   if (options.count("count")) attrs["count"] = options["count"];
-  return MX_SUCCESS;
+  return SUCCESS;
 }
 OPERATOR_SCHEMA(Typed)
     .NumInputs(1)
@@ -121,14 +121,14 @@ REGISTER_PARTITIONER(types_texts)
     .setSubgraphOp("Typed")
     .setAcceptSubgraph(giveTexts);
 
-MXReturnValue flagRelus(std::string json, const int num_ids, int* ids,
-                        std::unordered_map<std::string, std::string>&) {
+ReturnValue flagRelus(std::string json, const int num_ids, int* ids,
+                      std::unordered_map<std::string, std::string>&) {
   size_t at = 0;
   for (int i = 0; i < num_ids; ++i) {
     at = json.find("\"op\": \"", at) + 7;
     ids[i] = json.compare(at, 4, "Relu") == 0;
   }
-  return MX_SUCCESS;
+  return SUCCESS;
 }
 REGISTER_PARTITIONER(flags).setSupportedOps(flagRelus).setSubgraphOp("RunBody");
 REGISTER_PARTITIONER(takes_no_body).setSupportedOps(takeAll).setSubgraphOp("Relu");

@@ -44,8 +44,8 @@ ReturnValue ValueForward(HashMap attrs, Tensors& inputs, Tensors& outputs, OpRes
 void VoidForward(const HashMap& attrs, Tensors* inputs, Tensors* outputs, OpResource) {
   Scale((*inputs)[0], (*outputs)[0], std::stof(attrs.at("scale")));
 }
-MXReturnValue PointerForward(const HashMap& attrs, const std::vector<MXTensor>* inputs,
-                             const std::vector<MXTensor>* outputs, const OpResource&) {
+ReturnValue PointerForward(const HashMap& attrs, const std::vector<OpTensor>* inputs,
+                           const std::vector<OpTensor>* outputs, const OpResource&) {
   Scale((*inputs)[0], (*outputs)[0], std::stof(attrs.at("scale")));
   return SUCCESS;
 }

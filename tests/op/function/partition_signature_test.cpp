@@ -12,21 +12,21 @@ namespace {
 
 using Items = detail::StringMapArgument::Items;
 using Unordered = std::unordered_map<std::string, std::string>;
-using Tensors = std::map<std::string, MXTensor>;
+using Tensors = std::map<std::string, OpTensor>;
 
-MXReturnValue ByPointer(std::string, const int count, int* ids, Unordered& options) {
+ReturnValue ByPointer(std::string, const int count, int* ids, Unordered& options) {
   ids[count - 1] = static_cast<int>(options.size());
-  return MX_SUCCESS;
+  return SUCCESS;
 }
-MXReturnValue ByVector(std::string, std::vector<int>& ids, Unordered options) {
+ReturnValue ByVector(std::string, std::vector<int>& ids, Unordered options) {
   ids = {static_cast<int>(options.size())};
-  return MX_FAIL;
+  return FAIL;
 }
 int Accepts(std::string, int id, bool* accept, Unordered&, Unordered& attrs, Tensors& args,
             Tensors& aux) {
   attrs["id"] = std::to_string(id);
   *accept = args.count("w") == 1 && aux.empty();
-  return MX_SUCCESS;
+  return SUCCESS;
 }
 
 }  // namespace
@@ -43,16 +43,16 @@ TEST_CASE("an argument becomes the map that a function takes, and what it holds 
 TEST_CASE("MXNet's signatures are called as they stand") {
   std::vector<int> ids(3, -2);
   detail::StringMapArgument options(Items{{"a", "1"}});
-  CHECK(detail::CallSupportedOps(ByPointer, "{}", ids, options) == MX_SUCCESS);
+  CHECK(detail::CallSupportedOps(ByPointer, "{}", ids, options) == SUCCESS);
   CHECK(ids == std::vector<int>{-2, -2, 1});
-  CHECK(detail::CallSupportedOps(ByVector, "{}", ids, options) == MX_FAIL);
+  CHECK(detail::CallSupportedOps(ByVector, "{}", ids, options) == FAIL);
   CHECK(ids == std::vector<int>{1});
 
   bool accept = false;
   detail::StringMapArgument attrs;
-  detail::TensorMapArgument args(detail::TensorMapArgument::Items{{"w", MXTensor()}}), aux;
+  detail::TensorMapArgument args(detail::TensorMapArgument::Items{{"w", OpTensor()}}), aux;
   CHECK(detail::CallAcceptSubgraph(Accepts, "{}", 7, &accept, options, attrs, args, aux) ==
-        MX_SUCCESS);
+        SUCCESS);
   CHECK(accept);
   CHECK(attrs.Read() == Items{{"id", "7"}});
 }

@@ -61,8 +61,8 @@ bool ByReference(const Hashed& attrs, const Tensors& in, const Tensors& out, con
   Scale(ScaleOf(attrs.at("scale")), in[0], out[0]);
   return true;
 }
-MXReturnValue ByPointer(Hashed attrs, std::vector<MXTensor>* in, std::vector<MXTensor>* out,
-                        OpResource& resource) {
+ReturnValue ByPointer(Hashed attrs, std::vector<OpTensor>* in, std::vector<OpTensor>* out,
+                      OpResource& resource) {
   if (resource.device().type != DeviceType::kCPU) return FAIL;
   Scale(ScaleOf(attrs.at("scale")), (*in)[0], (*out)[0]);
   return SUCCESS;

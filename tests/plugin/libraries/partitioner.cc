@@ -16,10 +16,10 @@ namespace {
 using Options = std::unordered_map<std::string, std::string>;
 
 // The nodes whose op is LibExp or LibLog, read from the JSON by hand: "op": "LibExp".
-MXReturnValue supportedOps(std::string json, const int num_ids, int* ids, Options& options) {
+ReturnValue supportedOps(std::string json, const int num_ids, int* ids, Options& options) {
   if (options.count("fail")) {
     OPKIT_ERROR_MSG << "told to fail by " << options["fail"];
-    return MX_FAIL;
+    return FAIL;
   }
   if (options.count("throw")) throw std::runtime_error("told to throw");
   size_t at = 0;
@@ -28,17 +28,17 @@ MXReturnValue supportedOps(std::string json, const int num_ids, int* ids, Option
     const std::string op = json.substr(at, json.find('"', at) - at);
     if (op == "LibExp" || op == "LibLog") ids[node] = options.count("kind") ? 7 : -1;
   }
-  return MX_SUCCESS;
+  return SUCCESS;
 }
-MXReturnValue acceptSubgraph(std::string json, int id, bool* accept, Options& options,
-                             Options& attrs, std::map<std::string, MXTensor>& args,
-                             std::map<std::string, MXTensor>& aux) {
+ReturnValue acceptSubgraph(std::string json, int id, bool* accept, Options& options, Options& attrs,
+                           std::map<std::string, OpTensor>& args,
+                           std::map<std::string, OpTensor>& aux) {
   *accept = !options.count("reject");
   attrs["text_has_log"] = json.find("LibLog") != std::string::npos ? "yes" : "no";
   attrs["id"] = std::to_string(id);
   attrs["in_host"] = options.count("in_host") ? "yes" : "no";
   attrs["constants"] = std::to_string(args.size() + aux.size());
-  return MX_SUCCESS;
+  return SUCCESS;
 }
 REGISTER_PARTITIONER(LibChains)
     .setSupportedOps(supportedOps)
@@ -86,10 +86,10 @@ float Log(float x) { return std::log(x); }
 
 }  // namespace
 
-MXReturnValue initialize(int version) {
-  if (version >= 10700 && !std::getenv("OPKIT_TEST_INITIALIZE_FAILS")) return MX_SUCCESS;
+ReturnValue initialize(int version) {
+  if (version >= 10700 && !std::getenv("OPKIT_TEST_INITIALIZE_FAILS")) return SUCCESS;
   OPKIT_ERROR_MSG << "version " << version << " is told to fail";
-  return MX_FAIL;
+  return FAIL;
 }
 OPKIT_LIBRARY_INITIALIZE(initialize);
 

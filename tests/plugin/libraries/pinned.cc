@@ -25,4 +25,4 @@ REGISTER_OP(LibPinned)
 }  // namespace
 
 // As MXNet has it, and not named.
-MXReturnValue initialize(int) { return MX_FAIL; }
+ReturnValue initialize(int) { return FAIL; }

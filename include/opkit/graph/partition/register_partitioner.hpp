@@ -49,10 +49,10 @@ class FunctionPartitioner final : public Partitioner {
 // A function with MXNet's signature. MarkByJson and ReviewByJson write the graph as JSON, call such
 // a function and apply its results.
 using SupportedOpsCall =
-    FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
+    FunctionRef<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
 using AcceptCall =
-    FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                              TensorMapArgument&, TensorMapArgument&)>;
+    FunctionRef<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                            TensorMapArgument&, TensorMapArgument&)>;
 void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                 SupportedOpsCall call);
 void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);

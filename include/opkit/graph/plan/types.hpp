@@ -31,8 +31,8 @@ struct PlanOptions {
   PartitionReport* partition_report = nullptr;
   MemoryPlanOptions memory = {};
   // Backends to try for every node, in this order: after those that the node names, before those
-  // preferred for the program (SetGlobalEnginePref). Compile reads the program's preferences once:
-  // shapes that the plan meets later use the same.
+  // preferred for the program (OpRegistry::SetPreference). Compile reads the program's preferences
+  // once: shapes that the plan meets later use the same.
   std::vector<std::string> backends = {};
   // kRequired requires every backend that a node names. A backend that is only preferred for the
   // program or the plan must exist: Compile throws kNotFound instead of passing it over.

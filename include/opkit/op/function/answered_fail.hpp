@@ -1,4 +1,4 @@
-// CallReturning: turns MX_FAIL from a function in MXNet's spelling into an Error with the text of
+// CallReturning: turns FAIL from a function in MXNet's spelling into an Error with the text of
 // OPKIT_ERROR_MSG.
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_

@@ -23,8 +23,6 @@ class DimsView : public std::span<const int64_t> {
 
 // The values that a function may return instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
-using MXReturnValue = ReturnValue;
-inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
 // Success, or a failure with its text. One pointer, which is null for a success.
 class [[nodiscard]] OpStatus {
@@ -179,7 +177,6 @@ class OpTensor {
       sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
-using MXTensor = OpTensor;
 
 }}  // namespace opkit
 

@@ -66,12 +66,12 @@ concept AcceptWithTensors =
 // Calls f with the parameters of its form. The form with a pointer is MXNet 1.7's, which uses the
 // ids as flags: 0 leaves a node alone.
 template <class F>
-MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
-                               StringMapArgument& options) {
+ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
+                             StringMapArgument& options) {
   if constexpr (SupportedOpsOfVector<F>) {
-    return static_cast<MXReturnValue>(f(std::move(json), ids, options));
+    return static_cast<ReturnValue>(f(std::move(json), ids, options));
   } else {
-    const auto answer = static_cast<MXReturnValue>(
+    const auto answer = static_cast<ReturnValue>(
         f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
     for (int& id : ids)
       if (id == 0) id = -2;
@@ -79,15 +79,15 @@ MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
   }
 }
 template <class F>
-MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
-                                 StringMapArgument& options, StringMapArgument& attrs,
-                                 TensorMapArgument& args, TensorMapArgument& aux) {
+ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
+                               StringMapArgument& options, StringMapArgument& attrs,
+                               TensorMapArgument& args, TensorMapArgument& aux) {
   if constexpr (AcceptWithTensors<F>)
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
   else if constexpr (AcceptWithAttributes<F>)
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs));
   else
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
 }
 
 }  // namespace detail

@@ -30,7 +30,7 @@ struct PartitionerRecord {
 // Sets the functions of a partitioner; REGISTER_PARTITIONER makes the builder. The setters accept
 // functions, function pointers and lambdas. Several threads may call these. If none of them takes
 // the options, a request with a partitioner's own option is an Error (kInvalidArgument). Functions
-// with MXNet's signatures return MX_SUCCESS, or MX_FAIL after OPKIT_ERROR_MSG. Typed functions
+// with MXNet's signatures return SUCCESS, or FAIL after OPKIT_ERROR_MSG. Typed functions
 // return nothing and throw errors.
 //
 //   void supported(const PartitionView& view, PartitionAnswer& answer) {
@@ -49,7 +49,7 @@ class BasicPartitionerBuilder {
 
   // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
   // optional third parameter; or it has MXNet's signature
-  //   MXReturnValue f(std::string json, const int num_ids, int* ids,
+  //   ReturnValue f(std::string json, const int num_ids, int* ids,
   //                   std::unordered_map<std::string, std::string>& options)
   // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
   // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
@@ -59,7 +59,7 @@ class BasicPartitionerBuilder {
     constexpr bool kTyped = Host::template kTakesMark<F>;
     static_assert(kTyped || detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
                   "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
-                  "answer), which needs opkit/partition.hpp, or MXReturnValue f(std::string json, "
+                  "answer), which needs opkit/partition.hpp, or ReturnValue f(std::string json, "
                   "const int num_ids, int* ids, std::unordered_map<std::string, std::string>& "
                   "options)");
     if constexpr (kTyped)
@@ -97,10 +97,10 @@ class BasicPartitionerBuilder {
   }
   // Sets the function that accepts or rejects every legal subgraph: void f(SubgraphReview&), with
   // PartitionArguments as an optional second parameter, or MXNet's
-  //   MXReturnValue f(std::string json, int subgraph_id, bool* accept,
+  //   ReturnValue f(std::string json, int subgraph_id, bool* accept,
   //                   std::unordered_map<std::string, std::string>& options,
   //                   std::unordered_map<std::string, std::string>& attrs,
-  //                   std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>& aux)
+  //                   std::map<std::string, OpTensor>& args, std::map<std::string, OpTensor>& aux)
   // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
   // constants of the subgraph; `aux` is empty.
   template <class F>
@@ -109,7 +109,7 @@ class BasicPartitionerBuilder {
     static_assert(kTyped || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
                       detail::AcceptWithTensors<F>,
                   "setAcceptSubgraph(f): write void f(SubgraphReview& review), which needs "
-                  "opkit/partition.hpp, or MXReturnValue f(std::string json, int subgraph_id, "
+                  "opkit/partition.hpp, or ReturnValue f(std::string json, int subgraph_id, "
                   "bool* accept, std::unordered_map<std::string, std::string>& options)");
     if constexpr (kTyped)
       return Once(host_.record().review, "setAcceptSubgraph", host_.Review(std::move(f)));

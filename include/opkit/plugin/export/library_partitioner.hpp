@@ -13,9 +13,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted, PartitionerRecord {
   LibraryPartitionerRecord(const char* its_name, const char* file, int line);
 
-  UniqueFunction<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
-  UniqueFunction<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                               TensorMapArgument&, TensorMapArgument&)>
+  UniqueFunction<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
+  UniqueFunction<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                             TensorMapArgument&, TensorMapArgument&)>
       review;
   opkit_partitioner abi{};
 };

@@ -1,0 +1,23 @@
+// MXNet's further spellings, for operators, partitioners and passes that are ported from its
+// lib_api.h. A library includes opkit/op.hpp before this header; a program needs this header alone.
+#ifndef OPKIT_COMPAT_MXNET_HPP_
+#define OPKIT_COMPAT_MXNET_HPP_
+
+#ifndef OPKIT_PLUGIN_AUTHOR_HPP_
+#include "opkit/functions.hpp"
+#endif
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+using MXReturnValue = ReturnValue;
+inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;
+using MXTensor = OpTensor;
+
+}}  // namespace opkit
+
+#ifndef OPKIT_NO_SHORT_MACROS
+// Explains the MX_FAIL that follows: MX_ERROR_MSG << "expected 2 axes, found " << rank;
+#define MX_ERROR_MSG OPKIT_ERROR_MSG
+#endif  // OPKIT_NO_SHORT_MACROS
+
+#endif  // OPKIT_COMPAT_MXNET_HPP_
