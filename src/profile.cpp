@@ -10,6 +10,7 @@
 #include "opkit/profile/impl/profile_file.ipp"
 #include "opkit/profile/impl/profile_table.ipp"
 #include "opkit/profile/impl/profiler.ipp"
-#include "opkit/profile/impl/recorder.ipp"
+#include "opkit/profile/recording/impl/decoder.ipp"
+#include "opkit/profile/recording/impl/recorder.ipp"
 #include "opkit/profile/impl/report.ipp"
 #include "opkit/profile/impl/tool_ranges.ipp"

@@ -13,7 +13,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/profile/crash_trace.hpp"
 #include "opkit/profile/profile_file.hpp"
-#include "opkit/profile/recorder.hpp"
+#include "opkit/profile/recording/recorder.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -12,7 +12,7 @@
 #include "opkit/profile/crash_trace.hpp"
 #include "opkit/profile/profile_file.hpp"
 #include "opkit/profile/profiler.hpp"
-#include "opkit/profile/recorder.hpp"
+#include "opkit/profile/recording/recorder.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -97,19 +97,16 @@ OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Global().Resume(); }
 OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Global().is_running(); }
 OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Global().Read(); }
 
-namespace detail {
-inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
-  if (CurrentSpanSink()) Recorder::Global().Note(type, SpanNames::OfText(name), value);
-}
-}  // namespace detail
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
-  detail::Note(detail::ProfileRecord::Type::kCounter, counter, value);
+  if (detail::CurrentSpanSink()) detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
-  detail::Note(detail::ProfileRecord::Type::kMarker, name);
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/false);
 }
 OPKIT_INLINE void ProfileFrame(std::string_view name) {
-  detail::Note(detail::ProfileRecord::Type::kFrame, name);
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/true);
 }
 
 OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Global().Begin(); }

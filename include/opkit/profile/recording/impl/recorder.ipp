@@ -1,19 +1,16 @@
-// Records on each thread, manages chunks and sessions, and decodes the records.
-#ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
-#define OPKIT_PROFILE_IMPL_RECORDER_IPP_
+// Records on each thread, and manages chunks and sessions.
+#ifndef OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
+#define OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <map>
 #include <new>
 #include <span>
 #include <utility>
 
-#include "opkit/base/algorithm.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/base/platform.hpp"
-#include "opkit/profile/recorder.hpp"
+#include "opkit/profile/recording/decoder.hpp"
+#include "opkit/profile/recording/recorder.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -49,13 +46,9 @@ OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
   for (int first = 0; first < num_counters_; first += 3) {
     ProfileRecord* const record = NewRecord();
     if (!record) return;
-    *record = ProfileRecord{};
-    record->id = id;
-    record->begin = now[first];
-    record->end = now[first + 1];
-    record->parent = now[first + 2];
-    record->node = static_cast<uint32_t>(first);
-    record->type = ProfileRecord::Type::kCounts;
+    *record = {.counts = {.first = static_cast<uint8_t>(first),
+                          .id = id,
+                          .values = {now[first], now[first + 1], now[first + 2]}}};
     Publish();
   }
 }
@@ -78,7 +71,7 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
       if (ProfileRecord* const open = open_[i];
           open && open >= records.data() && open < records.data() + records.size()) {
         const ProfileRecord* from = open;
-        while (from > records.data() && from[-1].type == ProfileRecord::Type::kText) --from;
+        while (from > records.data() && from[-1].type() == RecordType::kText) --from;
         // `from` never points before `kept`: records and open_ are both in order of begin.
         for (; from <= open; ++from) records[kept++] = *from;
         open_[i] = &records[kept - 1];
@@ -96,13 +89,12 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
 }
 
 OPKIT_INLINE ProfileRecord* ThreadProfile::NewNamedRecord(std::string_view text) {
-  text = text.substr(0, ProfileChunk::kLongestText * ProfileText::kBytes);
-  const size_t records = (text.size() + ProfileText::kBytes - 1) / ProfileText::kBytes;
+  text = text.substr(0, ProfileChunk::kLongestText * TextRecord::kBytes);
+  const size_t records = (text.size() + TextRecord::kBytes - 1) / TextRecord::kBytes;
   if (count_ + records >= ProfileChunk::kRecords && !NextChunk()) return CountDropped(), nullptr;
-  for (size_t at = 0; at < text.size(); at += ProfileText::kBytes) {
-    ProfileText part;
-    text.copy(part.text, ProfileText::kBytes, at);
-    chunk_->records[count_++] = std::bit_cast<ProfileRecord>(part);
+  for (size_t at = 0; at < text.size(); at += TextRecord::kBytes) {
+    ProfileRecord& part = chunk_->records[count_++] = {.text = {}};
+    text.copy(part.text.text, TextRecord::kBytes, at);
   }
   return &chunk_->records[count_++];
 }
@@ -299,16 +291,16 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed), names.text);
   if (!record) return;
   const Device place = device ? *device : Device{};
-  *record = {.id = now.id,
-             .parent = now.parent,
-             .name = names.name,
-             .node = names.node,
-             .custom = now.custom,
-             .type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan,
-             .kind = now.kind,
-             .device_type = static_cast<int8_t>(place.type),
-             .device_index = static_cast<int8_t>(place.index)};
-  record->begin = Ticks();
+  record->span = {.type = adopted ? RecordType::kAdopted : RecordType::kSpan,
+                  .kind = now.kind,
+                  .device_type = static_cast<int8_t>(place.type),
+                  .device_index = static_cast<int8_t>(place.index),
+                  .name = names.name,
+                  .node = names.node,
+                  .custom = now.custom,
+                  .id = now.id,
+                  .parent = now.parent};
+  record->span.begin = Ticks();
   thread->Publish();
 }
 
@@ -342,28 +334,20 @@ OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
   ThreadProfile* thread = t_profile;
   if (!thread) return;
   const uint32_t session = session_.load(std::memory_order_relaxed);
-  const ProfileRecord* const span = thread->innermost(session);
-  if (!span) return;
-  ProfileRecord record;
-  record.id = span->id;
-  record.begin = work.flops;
-  record.end = work.bytes;
-  record.name = work.shapes;
-  record.node = work.backend;
-  record.type = ProfileRecord::Type::kWork;
-  thread->Add(session, record);
+  if (const ProfileRecord* const open = thread->innermost(session))
+    thread->Add(session, {.work = {.shapes = work.shapes,
+                                   .backend = work.backend,
+                                   .id = open->span.id,
+                                   .flops = work.flops,
+                                   .bytes = work.bytes}});
 }
 OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
                                     int64_t live) noexcept {
-  const Invocation inside = CurrentInvocation();
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.end = static_cast<uint64_t>(live);
-  record.id = inside.id;
-  record.parent = static_cast<uint64_t>(bytes);
-  record.name = InternName(allocator.name());
-  record.type = ProfileRecord::Type::kMemory;
-  Add(record);
+  Add({.memory = {.allocator = InternName(allocator.name()),
+                  .id = CurrentInvocation().id,
+                  .time = Ticks(),
+                  .bytes = bytes,
+                  .live = live}});
 }
 
 OPKIT_INLINE void Recorder::Add(const ProfileRecord& record, std::string_view text) noexcept {
@@ -371,52 +355,19 @@ OPKIT_INLINE void Recorder::Add(const ProfileRecord& record, std::string_view te
     thread->Add(session_.load(std::memory_order_relaxed), record, text);
 }
 OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.id = id;
-  record.type = ProfileRecord::Type::kCompleted;
-  Add(record);
+  Add({.completed = {.id = id, .time = Ticks()}});
 }
 OPKIT_INLINE void Recorder::RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
-  ProfileRecord record;
-  record.begin = static_cast<uint64_t>(begin);
-  record.end = static_cast<uint64_t>(end);
-  record.id = id;
-  record.type = ProfileRecord::Type::kOnDevice;
-  Add(record);
+  Add({.on_device = {.id = id, .begin = begin, .end = end}});
 }
 OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noexcept {
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.id = task.id;
-  record.parent = task.parent;
-  record.name = names.name;
-  record.custom = task.custom;
-  record.type = ProfileRecord::Type::kPushed;
-  record.kind = task.kind;
-  Add(record, names.text);
+  Add({.pushed = {.name = names.name, .id = task.id, .time = Ticks()}}, names.text);
 }
-OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, SpanNames names, double value) noexcept {
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.end = std::bit_cast<uint64_t>(value);
-  record.name = names.name;
-  record.type = type;
-  Add(record, names.text);
+OPKIT_INLINE void Recorder::Mark(SpanNames names, bool frame) noexcept {
+  Add({.marker = {.frame = frame, .name = names.name, .time = Ticks()}}, names.text);
 }
-
-OPKIT_INLINE void Recorder::Sort(Profile& profile) {
-  std::sort(profile.spans.begin(), profile.spans.end(),
-            [](const ProfileSpan& a, const ProfileSpan& b) {
-              if (a.thread != b.thread) return a.thread < b.thread;
-              if (a.begin != b.begin) return a.begin < b.begin;
-              if (a.end != b.end) return a.end > b.end;
-              return a.id < b.id;
-            });
-  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
-  StableSort(profile.counters, by_time);
-  StableSort(profile.markers, by_time);
-  StableSort(profile.allocations, by_time);
+OPKIT_INLINE void Recorder::Count(SpanNames names, double value) noexcept {
+  Add({.counter = {.name = names.name, .time = Ticks(), .value = value}}, names.text);
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
@@ -430,7 +381,7 @@ OPKIT_INLINE double Recorder::TicksOfSpan() {
   probe.count_ = 0;
   const uint64_t begin = Ticks();
   for (int i = 0; i < kSpans; ++i) {
-    *probe.Open(session) = {.begin = Ticks()};
+    *probe.Open(session) = {.span = {.begin = Ticks()}};
     probe.Publish();
     probe.Close(session, Ticks());
   }
@@ -440,170 +391,32 @@ OPKIT_INLINE double Recorder::TicksOfSpan() {
 OPKIT_INLINE Profile Recorder::Read() {
   MutexLock lock(mutex_);
   const uint32_t session = session_.load(std::memory_order_relaxed);
-  Profile profile;
-  if (session == 0) return profile;
+  if (session == 0) return {};
   Instant now = Instant::Now();
   constexpr int64_t kEnoughNs = 10'000'000;  // for a rate with an error below 10^-4
   while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
   const double ns_per_tick =
       static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
-  const auto time = [&](uint64_t ticks) {
-    return static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - start_.ticks)) *
-                                ns_per_tick);
-  };
-  profile.duration = time(stopped_ != 0 ? stopped_ : now.ticks);
-
-  struct Known {  // facts about the invocation `id`, from one record
-    uint64_t id;
-    SpanNames names = {};
-    int64_t pushed = -1, completed = -1;
-    int64_t device_begin = -1, device_end = -1;
-    int pusher = -1;
-    SpanWork work = {};
-  };
-  std::vector<Known> known;
-  std::map<uint64_t, ProfileCounts> counts;
-  int64_t records = 0;
-  std::string text;  // name of the next record
-  const auto name_of = [&](const ProfileRecord& record) {
-    if (text.empty()) return record.name;
-    const uint32_t name = InternName(text);
-    text.clear();
-    return name;
-  };
-  const auto add_span = [&](const ProfileRecord& record, uint64_t end, int thread) {
-    ProfileSpan& span = profile.spans.emplace_back();
-    span.id = record.id;
-    span.parent = record.parent;
-    span.begin = time(record.begin);
-    span.end = time(end);
-    span.thread = thread;
-    span.kind = record.kind;
-    span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
-    span.name = name_of(record);
-    span.node = record.node;
-    span.custom = record.custom;
-    span.adopted = record.type == ProfileRecord::Type::kAdopted;
-  };
-  profile.dropped = dropped_;
+  ProfileDecoder decoder(
+      {start_.ticks, start_.ns, stopped_ != 0 ? stopped_ : now.ticks, ns_per_tick});
+  int64_t dropped = dropped_, records = 0;
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
     if (thread->session_ != session) continue;
-    const int index = static_cast<int>(profile.threads.size());
-    profile.threads.push_back(thread->thread_);
-    profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
-    std::vector<size_t> open;  // indices in profile.spans of the thread's open spans
-    uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
+    dropped += thread->dropped_.load(std::memory_order_relaxed);
+    decoder.BeginThread(thread->thread_);
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
       records += count;
-      for (const ProfileRecord& record : std::span(chunk->records, count)) {
-        switch (record.type) {
-          case ProfileRecord::Type::kSpan:
-          case ProfileRecord::Type::kAdopted: {
-            const uint64_t end = record.EndOfSpan();
-            if (end == 0) open.push_back(profile.spans.size());
-            add_span(record, end, index);
-            last = (std::max)({last, record.begin, end});
-            break;
-          }
-          case ProfileRecord::Type::kCompleted:
-            known.push_back({.id = record.id, .completed = time(record.begin)});
-            break;
-          case ProfileRecord::Type::kOnDevice: {
-            // Not before the session, since the comparison of the two clocks has some error.
-            const int64_t from =
-                (std::max)(static_cast<int64_t>(record.begin) - start_.ns, int64_t{0});
-            known.push_back({.id = record.id,
-                             .device_begin = from,
-                             .device_end = from + static_cast<int64_t>(record.end - record.begin)});
-            break;
-          }
-          case ProfileRecord::Type::kPushed:
-            known.push_back({.id = record.id,
-                             .names = {.name = name_of(record)},
-                             .pushed = time(record.begin),
-                             .pusher = index});
-            break;
-          case ProfileRecord::Type::kWork:
-            known.push_back(
-                {.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
-            break;
-          case ProfileRecord::Type::kCounts: {
-            ProfileCounts& sum = counts[record.id];
-            sum.invocation = record.id;
-            uint64_t* const values = sum.values + record.node;
-            values[0] += record.begin;
-            values[1] += record.end;
-            values[2] += record.parent;
-            break;
-          }
-          case ProfileRecord::Type::kMemory:
-            profile.allocations.push_back({time(record.begin), record.id,
-                                           static_cast<int64_t>(record.parent),
-                                           static_cast<int64_t>(record.end), record.name, index});
-            break;
-          case ProfileRecord::Type::kCounter:
-            profile.counters.push_back(
-                {time(record.begin), name_of(record), std::bit_cast<double>(record.end)});
-            break;
-          case ProfileRecord::Type::kMarker:
-          case ProfileRecord::Type::kFrame:
-            profile.markers.push_back({time(record.begin), name_of(record), index,
-                                       record.type == ProfileRecord::Type::kFrame});
-            break;
-          case ProfileRecord::Type::kText: {
-            const auto part = std::bit_cast<ProfileText>(record);
-            text.append(part.text, strnlen(part.text, ProfileText::kBytes));
-            break;
-          }
-        }
-      }
+      decoder.Add({chunk->records, count});
     }
-    for (const size_t of : open) {
-      profile.spans[of].end = time(last);
-      profile.spans[of].open = true;
-    }
+    decoder.EndThread();
   }
+  Profile profile = decoder.Finish();
+  profile.dropped = dropped;
   profile.cost = static_cast<int64_t>(static_cast<double>(records) * TicksOfSpan() * ns_per_tick);
-  bool any_adopted = false;
-  for (const ProfileSpan& span : profile.spans) any_adopted |= span.adopted && span.name == 0;
-  if (any_adopted)
-    for (const ProfileSpan& span : profile.spans)
-      if (!span.adopted) known.push_back({.id = span.id, .names = {span.name, span.node}});
-  const auto by_id = [](const Known& a, const Known& b) { return a.id < b.id; };
-  std::sort(known.begin(), known.end(), by_id);
-  if (!known.empty())
-    for (ProfileSpan& span : profile.spans) {
-      const auto [first, last] =
-          std::equal_range(known.begin(), known.end(), Known{.id = span.id}, by_id);
-      for (auto fact = first; fact != last; ++fact) {
-        if (span.name == 0) {
-          span.name = fact->names.name;
-          span.node = fact->names.node;
-        }
-        if (fact->pushed >= 0) {
-          span.pushed = fact->pushed;
-          span.pusher = fact->pusher;
-        }
-        if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
-        if (!span.adopted && fact->device_end >= 0) {
-          span.device_begin = fact->device_begin;
-          span.device_end = fact->device_end;
-        }
-        if (!span.adopted && fact->work.shapes != 0) span.work = fact->work;
-      }
-    }
-  std::map<uint32_t, uint32_t> counters;  // counter's name by allocator's name
-  for (const ProfileAllocation& one : profile.allocations) {
-    uint32_t& counter = counters[one.allocator];
-    if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
-    profile.counters.push_back({one.time, counter, static_cast<double>(one.live)});
-  }
-  for (const auto& [id, sum] : counts) profile.counts.push_back(sum);
   profile.counted = counted_;
   profile.absent_counters = absent_;
-  Sort(profile);
   return profile;
 }
 
@@ -624,4 +437,4 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_
+#endif  // OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_

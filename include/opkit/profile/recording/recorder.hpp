@@ -1,10 +1,9 @@
 // Recorder: the sink that records what threads do while a profiler session runs. Each thread writes
-// fixed-size records with raw clock ticks to its own chunks; Read decodes them.
-#ifndef OPKIT_PROFILE_RECORDER_HPP_
-#define OPKIT_PROFILE_RECORDER_HPP_
+// fixed-size records with raw clock ticks to its own chunks; Read decodes them (decoder.hpp).
+#ifndef OPKIT_PROFILE_RECORDING_RECORDER_HPP_
+#define OPKIT_PROFILE_RECORDING_RECORDER_HPP_
 
 #include <atomic>
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,59 +12,10 @@
 #include "opkit/core/allocator.hpp"
 #include "opkit/profile/options.hpp"
 #include "opkit/profile/profile.hpp"
+#include "opkit/profile/recording/record.hpp"
 #include "opkit/profile/tool_ranges.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// One record for each span, completion, push, counter and marker. Some types give members another
-// meaning:
-// kWork: flops in `begin`, bytes in `end`, shapes in `name`, backend in `node`.
-// kMemory: the change in bytes in `parent`, the bytes in use afterwards in `end`.
-// kOnDevice: `begin` and `end` in ns, not in ticks.
-// kCounts: three counts in `begin`, `end` and `parent`; the index of the first in `node`.
-// kText: bytes of the name of the record that follows (see ProfileText).
-struct ProfileRecord {
-  enum class Type : uint8_t {
-    kSpan,
-    kAdopted,
-    kCompleted,
-    kOnDevice,
-    kPushed,
-    kCounter,
-    kMarker,
-    kFrame,
-    kWork,
-    kMemory,
-    kCounts,
-    kText
-  };
-
-  uint64_t begin = 0;  // ticks; the only time of a record that is not a span
-  uint64_t end = 0;    // ticks; 0 while a span is open; the bits of a counter's value
-  uint64_t id = 0;
-  uint64_t parent = 0;
-  uint32_t name = 0, node = 0, custom = 0;
-  Type type = Type::kSpan;
-  InvocationKind kind = InvocationKind::kNone;
-  int8_t device_type = 0;
-  int8_t device_index = 0;
-
-  // Both relaxed: a reader sees the span open or ended, and either was true a moment ago.
-  void EndSpan(uint64_t now) { std::atomic_ref(end).store(now, std::memory_order_relaxed); }
-  uint64_t EndOfSpan() const {
-    return std::atomic_ref(const_cast<uint64_t&>(end)).load(std::memory_order_relaxed);
-  }
-};
-static_assert(sizeof(ProfileRecord) == 48);
-// The layout of a record kText, with the type at the same offset.
-struct ProfileText {
-  static constexpr size_t kBytes = 44;
-  char text[kBytes] = {};  // padded with zeros
-  ProfileRecord::Type type = ProfileRecord::Type::kText;
-  char unused[3] = {};
-};
-static_assert(sizeof(ProfileText) == sizeof(ProfileRecord) &&
-              offsetof(ProfileText, type) == offsetof(ProfileRecord, type));
 
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
@@ -77,7 +27,7 @@ struct ProfileChunk {
   std::atomic<uint32_t> count{0};
   // Zeroed once when the chunk is made: the page faults of new memory happen there, between spans,
   // and not one by one inside them.
-  ProfileRecord records[kRecords];
+  ProfileRecord records[kRecords] = {};
 };
 
 // The records of one thread, which alone writes them. The mutex guards the list of chunks.
@@ -115,14 +65,14 @@ class ThreadProfile {
     }
     if (session_ != session || depth >= kMaxDepth || !open_[depth]) [[unlikely]]
       return;
-    ProfileRecord& record = *open_[depth];
-    if (record.end == 0) record.EndSpan(now);
+    SpanRecord& span = open_[depth]->span;
+    if (span.end == 0) span.End(now);
     if (counters_) [[unlikely]]
-      AddCounts(depth, record.id);
+      AddCounts(depth, span.id);
   }
   // Sets the end of the innermost span, which closes later.
   void End(uint32_t session, uint64_t now) {
-    if (ProfileRecord* record = innermost(session)) record->EndSpan(now);
+    if (ProfileRecord* record = innermost(session)) record->span.End(now);
   }
   // Returns the record of the innermost open span; null if this session has none.
   ProfileRecord* innermost(uint32_t session) const {
@@ -205,13 +155,14 @@ class Recorder final : public SpanSink, public MemorySink {
   void Close() noexcept override;
   bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
   bool WantsEngine() const noexcept override { return engine_.load(std::memory_order_relaxed); }
-  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, {name}, 0); }
+  void Marked(uint32_t name) noexcept override { Mark({name}, /*frame=*/false); }
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
   void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
-  void Note(ProfileRecord::Type type, SpanNames names, double value) noexcept;
+  void Mark(SpanNames names, bool frame) noexcept;
+  void Count(SpanNames names, double value) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // Reserves one chunk of the bound on memory. False if the bound is reached.
@@ -242,7 +193,6 @@ class Recorder final : public SpanSink, public MemorySink {
   void Add(const ProfileRecord& record, std::string_view text = {}) noexcept;
   // Returns the interned path "outer::name".
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
-  static void Sort(Profile& profile);
   // Measures the ticks that a span costs its thread.
   double TicksOfSpan();
   void ResetAfterFork();
@@ -276,7 +226,7 @@ class Recorder final : public SpanSink, public MemorySink {
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/profile/impl/recorder.ipp"
+#include "opkit/profile/recording/impl/recorder.ipp"
 #endif
 
-#endif  // OPKIT_PROFILE_RECORDER_HPP_
+#endif  // OPKIT_PROFILE_RECORDING_RECORDER_HPP_
