@@ -207,7 +207,7 @@ def front(rows):
     return table(["measured", "beside", "opkit", "peer", "ratio", "table"], shown) + (
         "\nA ratio is ours over the peer's: below 1 is faster or smaller. \"The middle one\" is the model of the median\n"
         f"ratio. Elsewhere peers are ahead: {slower[1]}, take {number(slower[5])} times as long\n"
-        f"as with {slower[2]}. [All tables, ranked](bench/results/README.md), have the machine, the command and the spread.\n")
+        f"as with {slower[2]}. [The ranked tables](bench/results/README.md) say the machine, the command and the spread.\n")
 
 
 def index(rows):

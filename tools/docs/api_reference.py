@@ -250,7 +250,7 @@ def prose(lines):
     return "\n".join(out).strip("\n")
 
 
-def wrap(text, width=96):
+def wrap(text, width=90):
     """A long declaration over several lines, broken behind commas."""
     lines = []
     while len(text) > width and ", " in text[20:width]:
