@@ -11,6 +11,7 @@ want() {
   [[ " ${missing[*]} " == *" $package "* ]] || quietly "$@" || missing+=("$package")
 }
 has() { command -v "$1"; }
+has_universal_ctags() { ctags --version | grep "^Universal Ctags"; }
 has_header() { g++ -E -x c++ - <<<"#include <$1>"; }
 
 # Returns if every package that the command wants is installed. If not, it installs them or ends the command
@@ -63,6 +64,7 @@ want_tests() {
   want pkg-config has pkg-config
   want libbenchmark-dev has_header benchmark/benchmark.h
   want libtbb-dev has_header tbb/task_group.h
+  want universal-ctags has_universal_ctags
 }
 want_backends() {  # each line of a packages.txt: a package and a header of it
   local package header
