@@ -14,3 +14,4 @@
 #include "opkit/profile/recording/impl/recorder.ipp"
 #include "opkit/profile/impl/report.ipp"
 #include "opkit/profile/impl/tool_ranges.ipp"
+#include "opkit/profile/impl/trace_visitor.ipp"

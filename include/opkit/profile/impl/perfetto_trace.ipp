@@ -9,8 +9,8 @@
 #include "opkit/base/index.hpp"
 #include "opkit/base/output_file.hpp"
 #include "opkit/profile/json_text.hpp"
-#include "opkit/profile/nesting.hpp"
 #include "opkit/profile/perfetto_trace.hpp"
+#include "opkit/profile/trace_visitor.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -50,10 +50,10 @@ class ProtoMessage {
 };
 
 // Writes the packets of one profile to a file, in blocks of about kBlock bytes.
-class PerfettoTrace {
+class PerfettoTrace final : TraceVisitor {
  public:
   PerfettoTrace(const Profile& profile, OutputFile& file)
-      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
+      : TraceVisitor(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
 
   void Write() {
     ProtoMessage process;
@@ -66,9 +66,10 @@ class PerfettoTrace {
       described.Text(5, Utf8(thread.name));
       Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
     }
-    WriteSlices();
+    VisitMarkers();
+    VisitSpans();
     WriteAsynchronous();
-    WriteCounters();
+    VisitCounters();
     WriteInstants();
     Flush();
   }
@@ -80,6 +81,19 @@ class PerfettoTrace {
     uint64_t id;
     int64_t time = 0;
     std::map<std::string, uint64_t> names = {}, categories = {};
+  };
+  // Work after its span, which is written when all slices are.
+  struct Run {
+    int64_t begin, end;
+    uint64_t id;
+    const TraceName* name;
+  };
+  // A marker, or a push at which an arrow begins.
+  struct Instant {
+    int64_t time;
+    const std::string* name;
+    const char* category;
+    uint64_t track, flow;
   };
   static constexpr uint64_t kProcess = 1;
   static constexpr uint64_t kClock = 64;  // the first clock id that a sequence may define
@@ -142,54 +156,54 @@ class PerfettoTrace {
     event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
   }
 
-  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
-    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
+  void OnSpan(const ProfileSpan& span, const TraceName& name) override {
+    if (span.thread != thread_) {
+      thread_ = span.thread;
+      slices_ = BeginSequence(TrackOf(thread_));
+    }
+    event_ = {};
+    if (span.adopted || span.pushed >= 0 || AsynchronousTime(span).second >= 0 ||
+        span.kind == InvocationKind::kCustomOperator)
+      Annotate(event_, "id", span.id);
+    if (span.node != 0) OnFact({TraceFact::Kind::kText, "node", 0, Text(span.node)});
+    VisitFacts(span);
+    if (span.pushed >= 0) event_.Fixed(48, span.id);
+    Event(slices_, kBegin, span.begin, name.text, name.domain, std::move(event_));
+  }
+  void OnFact(const TraceFact& fact) override {
+    if (fact.kind == TraceFact::Kind::kText)
+      event_.Message(4, ProtoMessage().Text(10, fact.name).Text(6, Utf8(fact.text)));
+    else if (fact.kind != TraceFact::Kind::kTime)  // viewers show the length of an arrow
+      Annotate(event_, fact.name, fact.number);
+  }
+  void OnUserCode(const ProfileSpan&, const TraceName& name, int64_t begin, int64_t end) override {
+    Event(slices_, kBegin, begin, name.text, name.domain);
+    Event(slices_, kEnd, end, "", "");
+  }
+  void OnSpanEnd(const ProfileSpan& span) override { Event(slices_, kEnd, span.end, "", ""); }
+  void OnAsynchronous(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                      int64_t end) override {
+    runs_.push_back({begin, end, span.id, &name});
+  }
+  void OnPush(const ProfileSpan& span, const TraceName& name) override {
+    instants_.push_back({span.pushed, &name.text, "push", TrackOf(span.pusher), span.id});
+  }
+  void OnMarker(const ProfileMarker& marker, const std::string& name) override {
+    instants_.push_back(
+        {marker.time, &name, marker.frame ? "frame" : "marker", TrackOf(marker.thread), 0});
+  }
+  void OnCounter(const ProfileCounter& counter, const std::string& name) override {
+    if (!__builtin_isfinite(counter.value)) return;  // as in a Chrome trace
+    if (counter_tracks_.empty()) counters_ = BeginSequence(kProcess);
+    uint64_t& track = counter_tracks_[counter.name];
+    if (track == 0) track = NewTrack(name, /*is_counter=*/true);
+    Event(counters_, kCounter, counter.time, "", "",
+          ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
   }
 
-  void WriteSlices() {
-    int thread = -1;
-    Sequence sequence{0};
-    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
-    WalkSpans(
-        profile_,
-        [&](const ProfileSpan& span) {
-          if (span.thread != thread) {
-            thread = span.thread;
-            sequence = BeginSequence(TrackOf(thread));
-          }
-          ProtoMessage event;
-          const bool is_task = span.pushed >= 0;
-          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
-              span.kind == InvocationKind::kCustomOperator)
-            Annotate(event, "id", span.id);
-          if (span.node != 0) AnnotateName(event, "node", span.node);
-          if (span.work.shapes != 0) {
-            AnnotateName(event, "shapes", span.work.shapes);
-            AnnotateName(event, "backend", span.work.backend);
-            Annotate(event, "flops", span.work.flops);
-            Annotate(event, "bytes", span.work.bytes);
-          }
-          if (is_task) event.Fixed(48, span.id);
-          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
-        },
-        [&](const ProfileSpan& span, int64_t from, int64_t to) {
-          if (!HasUserCode(span)) return;
-          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
-          end(to);
-        },
-        [&](const ProfileSpan& span, int64_t) { end(span.end); });
-  }
   void WriteAsynchronous() {
-    struct Run {
-      int64_t begin, end;
-      const ProfileSpan* span;
-    };
-    std::vector<Run> runs;
-    for (const ProfileSpan& span : profile_.spans)
-      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
-        runs.push_back({from, to, &span});
-    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
+    std::sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.id < b.id;
     });
     struct Lane {
       uint64_t track;
@@ -197,56 +211,30 @@ class PerfettoTrace {
       int64_t end;
     };
     std::vector<Lane> lanes;
-    for (const auto& [begin, end, span] : runs) {
+    for (const Run& run : runs_) {
       auto lane = std::find_if(lanes.begin(), lanes.end(),
-                               [from = begin](const Lane& other) { return other.end <= from; });
+                               [&](const Lane& other) { return other.end <= run.begin; });
       if (lane == lanes.end()) {
         const uint64_t track = NewTrack("asynchronous");
         lane = lanes.insert(lane, {track, BeginSequence(track), 0});
       }
       ProtoMessage event;
-      Annotate(event, "id", span->id);
-      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
-      Event(lane->sequence, kEnd, end, "", "");
-      lane->end = end;
+      Annotate(event, "id", run.id);
+      Event(lane->sequence, kBegin, run.begin, run.name->text, "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, run.end, "", "");
+      lane->end = run.end;
     }
   }
-  void WriteCounters() {
-    std::map<uint32_t, uint64_t> tracks;
-    if (profile_.counters.empty()) return;
-    Sequence sequence = BeginSequence(kProcess);
-    for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
-      uint64_t& track = tracks[counter.name];
-      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
-      Event(sequence, kCounter, counter.time, "", "",
-            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
-    }
-  }
-  // Writes the markers, and the pushes at which arrows begin.
   void WriteInstants() {
-    struct Instant {
-      int64_t time;
-      std::string name;
-      const char* category;
-      uint64_t track, flow;
-    };
-    std::vector<Instant> instants;
-    for (const ProfileMarker& marker : profile_.markers)
-      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
-                          TrackOf(marker.thread), 0});
-    for (const ProfileSpan& span : profile_.spans)
-      if (span.pushed >= 0 && span.pusher >= 0)
-        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
-    if (instants.empty()) return;
-    std::stable_sort(instants.begin(), instants.end(),
+    if (instants_.empty()) return;
+    std::stable_sort(instants_.begin(), instants_.end(),
                      [](const Instant& a, const Instant& b) { return a.time < b.time; });
     Sequence sequence = BeginSequence(kProcess);
-    for (const Instant& instant : instants) {
+    for (const Instant& instant : instants_) {
       ProtoMessage event;
       event.Number(11, instant.track);
       if (instant.flow != 0) event.Fixed(47, instant.flow);
-      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
+      Event(sequence, kInstant, instant.time, *instant.name, instant.category, std::move(event));
     }
   }
 
@@ -258,18 +246,17 @@ class PerfettoTrace {
     Describe(described);
     return track;
   }
-  const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_.Of(span);
-    if (name.empty()) name = DisplayName(span);
-    return name;
-  }
 
-  const Profile& profile_;
   OutputFile& file_;
   const uint64_t pid_;
   uint64_t sequences_ = 0, tracks_ = 0;
   ProtoMessage out_;
-  PerName<std::string> names_;
+  int thread_ = -1;  // of the slices
+  Sequence slices_{0}, counters_{0};
+  std::map<uint32_t, uint64_t> counter_tracks_;  // by the counter's name
+  ProtoMessage event_;                           // of the span whose facts are visited
+  std::vector<Run> runs_;
+  std::vector<Instant> instants_;
 };
 
 }  // namespace detail

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "opkit/base/index.hpp"
-#include "opkit/profile/json_text.hpp"
+#include "opkit/base/json/json_writer.hpp"
 #include "opkit/profile/nesting.hpp"
 #include "opkit/profile/profile_table.hpp"
 #include "opkit/profile/text_columns.hpp"
@@ -22,124 +22,162 @@ inline int64_t Percentile(const std::vector<int64_t>& times, int percent) {
   const size_t rank = (times.size() * Index(percent) + 99) / 100;
   return times[rank == 0 ? 0 : rank - 1];
 }
-}  // namespace detail
 
-OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
-                                           const ProfileTableOptions& options) {
+// Sums up the spans, allocations and counts of a profile.
+class ProfileTableMaker {
+ public:
+  ProfileTableMaker(const Profile& profile, const ProfileTableOptions& options)
+      : profile_(profile), options_(options) {}
+
+  ProfileTable Make() {
+    table_.duration = profile_.duration;
+    table_.dropped = profile_.dropped;
+    table_.cost = profile_.cost;
+    table_.counted = profile_.counted;
+    table_.absent_counters = profile_.absent_counters;
+    AddSpans();
+    AddAllocations();
+    AddCounts();
+    for (auto& [name, row] : domains_) {
+      row.domain = name;
+      table_.domains.push_back(std::move(row));
+    }
+    for (auto& [key, sum] : sums_) {
+      Finish(sum);
+      table_.rows.push_back(std::move(sum.row));
+    }
+    SortRows();
+    return std::move(table_);
+  }
+
+ private:
   struct Sums {
     ProfileTableRow row;
     std::vector<int64_t> times;
   };
-  std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums;
-  detail::PerName<Sums*> known;
-  const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
-    const uint32_t node_name = options.by_node ? span.node : 0;
-    const uint32_t shapes_name = options.by_shape ? span.work.shapes : 0;
-    const uint32_t backend_name = options.by_shape ? span.work.backend : 0;
-    Sums*& found = known.Of(span, node_name, shapes_name, backend_name);
+
+  void AddSpans() {
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          // An adopted span of a task is its run. Other adopted spans are parts of a run that has
+          // its own span.
+          if (!span.adopted || span.kind == InvocationKind::kTask) AddRun(span);
+        },
+        [](const ProfileSpan&, int64_t, int64_t) {},
+        [&](const ProfileSpan& span, int64_t self) {
+          domains_[DomainOf(span)].self += self;
+          // Adopted spans of other invocations are in the run's total already. Those of a custom
+          // operator are its user code, which has a row of its own.
+          if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
+              span.kind == InvocationKind::kTask)
+            SumsOf(span).row.self += self;
+        });
+  }
+  void AddRun(const ProfileSpan& span) {
+    Sums& sum = SumsOf(span);
+    sum.times.push_back(RunTime(span));
+    sum.row.flops += span.work.flops;
+    sum.row.bytes += span.work.bytes;
+    ++domains_[DomainOf(span)].count;
+    if (!profile_.allocations.empty() || !profile_.counts.empty()) of_invocation_[span.id] = &sum;
+  }
+  Sums& SumsOf(const ProfileSpan& span) {
+    const uint32_t node_name = options_.by_node ? span.node : 0;
+    const uint32_t shapes_name = options_.by_shape ? span.work.shapes : 0;
+    const uint32_t backend_name = options_.by_shape ? span.work.backend : 0;
+    Sums*& found = known_.Of(span, node_name, shapes_name, backend_name);
     if (found) return *found;
     const std::string name = DisplayName(span), node = InternedName(node_name),
                       shapes = InternedName(shapes_name), backend = InternedName(backend_name);
-    found = &sums[{name, node, shapes, backend}];
+    found = &sums_[{name, node, shapes, backend}];
     found->row.name = name;
     found->row.node = node;
     found->row.shapes = shapes;
     found->row.backend = backend;
     found->row.domain = DomainOf(span);
     return *found;
-  };
-  std::map<std::string_view, ProfileDomainRow> domains;
-  std::map<uint64_t, Sums*> of_invocation;  // for allocations and counts, which name an invocation
-  detail::WalkSpans(
-      profile,
-      [&](const ProfileSpan& span) {
-        // An adopted span of a task is its run. Other adopted spans are parts of a run that has its
-        // own span.
-        if (span.adopted && span.kind != InvocationKind::kTask) return;
-        Sums& sum = sums_of(span);
-        sum.times.push_back(RunTime(span));
-        sum.row.flops += span.work.flops;
-        sum.row.bytes += span.work.bytes;
-        ++domains[DomainOf(span)].count;
-        if (!profile.allocations.empty() || !profile.counts.empty()) of_invocation[span.id] = &sum;
-      },
-      [](const ProfileSpan&, int64_t, int64_t) {},
-      [&](const ProfileSpan& span, int64_t self) {
-        domains[DomainOf(span)].self += self;
-        // Adopted spans of other invocations are in the run's total already. Those of a custom
-        // operator are its user code, which has a row of its own.
-        if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
-            span.kind == InvocationKind::kTask)
-          sums_of(span).row.self += self;
-      });
+  }
+  // Returns the row of an invocation, or null.
+  ProfileTableRow* RowOf(uint64_t invocation) {
+    const auto found = of_invocation_.find(invocation);
+    return found == of_invocation_.end() ? nullptr : &found->second->row;
+  }
 
-  ProfileTable table;
-  std::map<uint32_t, ProfileMemoryRow> memory;
-  for (const ProfileAllocation& one : profile.allocations) {
-    ProfileMemoryRow& row = memory[one.allocator];
-    row.peak = (std::max)(row.peak, one.live);
-    row.live = one.live;
-    if (one.bytes <= 0) continue;
-    ++row.allocations;
-    row.allocated += one.bytes;
-    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
-      found->second->row.allocated += one.bytes;
+  void AddAllocations() {
+    std::map<uint32_t, ProfileMemoryRow> memory;  // by the allocator's name
+    for (const ProfileAllocation& one : profile_.allocations) {
+      ProfileMemoryRow& row = memory[one.allocator];
+      row.peak = (std::max)(row.peak, one.live);
+      row.live = one.live;
+      if (one.bytes <= 0) continue;
+      ++row.allocations;
+      row.allocated += one.bytes;
+      if (ProfileTableRow* const run = RowOf(one.invocation)) run->allocated += one.bytes;
+    }
+    for (auto& [name, row] : memory) {
+      row.allocator = InternedName(name);
+      table_.memory.push_back(std::move(row));
+    }
   }
-  table.counted = profile.counted;
-  table.absent_counters = profile.absent_counters;
-  for (auto& [key, sum] : sums) sum.row.counts.resize(table.counted.size());
-  for (const ProfileCounts& one : profile.counts)
-    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
-      for (size_t i = 0; i < table.counted.size(); ++i)
-        found->second->row.counts[i] += one.values[i];
-  for (auto& [name, row] : memory) {
-    row.allocator = InternedName(name);
-    table.memory.push_back(std::move(row));
+  void AddCounts() {
+    for (auto& [key, sum] : sums_) sum.row.counts.resize(table_.counted.size());
+    for (const ProfileCounts& one : profile_.counts)
+      if (ProfileTableRow* const run = RowOf(one.invocation))
+        for (size_t i = 0; i < run->counts.size(); ++i) run->counts[i] += one.values[i];
   }
-  for (auto& [name, row] : domains) {
-    row.domain = name;
-    table.domains.push_back(std::move(row));
-  }
-  table.duration = profile.duration;
-  table.dropped = profile.dropped;
-  table.cost = profile.cost;
-  for (auto& [key, sum] : sums) {
+
+  // Sets what follows from the run times of a row, and from its sums.
+  void Finish(Sums& sum) const {
     ProfileTableRow& row = sum.row;
     std::sort(sum.times.begin(), sum.times.end());
     row.count = static_cast<int64_t>(sum.times.size());
     for (int64_t time : sum.times) row.total += time;
-    row.of_peak = options.peak.ShareOf(static_cast<double>(row.flops),
-                                       static_cast<double>(row.bytes), row.total);
-    if (row.count > 0) {
-      row.min = sum.times.front();
-      row.max = sum.times.back();
-      row.mean = static_cast<double>(row.total) / static_cast<double>(row.count);
-      row.p50 = detail::Percentile(sum.times, 50);
-      row.p90 = detail::Percentile(sum.times, 90);
-      row.p99 = detail::Percentile(sum.times, 99);
-    }
-    table.rows.push_back(std::move(row));
+    row.of_peak = options_.peak.ShareOf(static_cast<double>(row.flops),
+                                        static_cast<double>(row.bytes), row.total);
+    if (row.count == 0) return;
+    row.min = sum.times.front();
+    row.max = sum.times.back();
+    row.mean = static_cast<double>(row.total) / static_cast<double>(row.count);
+    row.p50 = Percentile(sum.times, 50);
+    row.p90 = Percentile(sum.times, 90);
+    row.p99 = Percentile(sum.times, 99);
   }
-  using Sort = ProfileTableOptions::Sort;
-  if (options.sort == Sort::kName) return table;
-  const auto key = [&](const ProfileTableRow& row) {
-    switch (options.sort) {
-      case Sort::kSelf:
-        return static_cast<double>(row.self);
-      case Sort::kCount:
-        return static_cast<double>(row.count);
-      case Sort::kMean:
-        return row.mean;
-      case Sort::kMax:
-        return static_cast<double>(row.max);
-      default:
-        return static_cast<double>(row.total);
-    }
-  };
-  std::stable_sort(
-      table.rows.begin(), table.rows.end(),
-      [&](const ProfileTableRow& a, const ProfileTableRow& b) { return key(a) > key(b); });
-  return table;
+  void SortRows() {
+    using Sort = ProfileTableOptions::Sort;
+    if (options_.sort == Sort::kName) return;  // as the rows are already
+    const auto key = [&](const ProfileTableRow& row) {
+      switch (options_.sort) {
+        case Sort::kSelf:
+          return static_cast<double>(row.self);
+        case Sort::kCount:
+          return static_cast<double>(row.count);
+        case Sort::kMean:
+          return row.mean;
+        case Sort::kMax:
+          return static_cast<double>(row.max);
+        default:
+          return static_cast<double>(row.total);
+      }
+    };
+    std::stable_sort(
+        table_.rows.begin(), table_.rows.end(),
+        [&](const ProfileTableRow& a, const ProfileTableRow& b) { return key(a) > key(b); });
+  }
+
+  const Profile& profile_;
+  const ProfileTableOptions& options_;
+  ProfileTable table_;
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums_;
+  PerName<Sums*> known_;
+  std::map<std::string_view, ProfileDomainRow> domains_;
+  std::map<uint64_t, Sums*> of_invocation_;  // for allocations and counts, which name an invocation
+};
+}  // namespace detail
+
+OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
+                                           const ProfileTableOptions& options) {
+  return detail::ProfileTableMaker(profile, options).Make();
 }
 
 namespace detail {
@@ -212,69 +250,37 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
-  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped,
-                           ", \"cost_ns\": ", table.cost);
-  const auto begin_list = [&](const char* name) { out += StrCat(", \"", name, "\": ["); };
-  const auto begin_row = [&](bool first, const char* key, const std::string& value) {
-    out += first ? "\n{\"" : ",\n{\"";
-    out += StrCat(key, "\": ");
-    detail::AppendJsonString(out, value);
-  };
-  const auto text = [&](const char* key, const std::string& value) {
-    out += StrCat(", \"", key, "\": ");
-    detail::AppendJsonString(out, value);
-  };
-  const auto number = [&](const char* key, auto value) {
-    out += ", ";
-    detail::AppendJsonString(out, key);
-    out += ": ";
-    if constexpr (std::is_floating_point_v<decltype(value)>)
-      detail::AppendNumber(out, value);
-    else
-      detail::AppendInteger(out, value);
-  };
-  begin_list("rows");
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Member("duration_ns", table.duration).Member("dropped", table.dropped);
+  json.Member("cost_ns", table.cost).Key("rows").BeginArray();
   for (const ProfileTableRow& row : table.rows) {
-    begin_row(&row == table.rows.data(), "name", row.name);
-    text("node", row.node);
-    text("shapes", row.shapes);
-    text("backend", row.backend);
-    text("domain", row.domain);
-    number("count", row.count);
-    number("total_ns", row.total);
-    number("self_ns", row.self);
-    number("mean_ns", row.mean);
-    number("min_ns", row.min);
-    number("p50_ns", row.p50);
-    number("p90_ns", row.p90);
-    number("p99_ns", row.p99);
-    number("max_ns", row.max);
-    number("flops", row.flops);
-    number("bytes", row.bytes);
-    number("of_peak", row.of_peak);
-    number("allocated", row.allocated);
-    for (size_t i = 0; i < row.counts.size(); ++i) number(table.counted[i].c_str(), row.counts[i]);
-    out += '}';
+    json.NewLine().BeginObject().Member("name", row.name).Member("node", row.node);
+    json.Member("shapes", row.shapes).Member("backend", row.backend).Member("domain", row.domain);
+    json.Member("count", row.count).Member("total_ns", row.total).Member("self_ns", row.self);
+    json.Member("mean_ns", row.mean).Member("min_ns", row.min).Member("p50_ns", row.p50);
+    json.Member("p90_ns", row.p90).Member("p99_ns", row.p99).Member("max_ns", row.max);
+    json.Member("flops", row.flops).Member("bytes", row.bytes).Member("of_peak", row.of_peak);
+    json.Member("allocated", row.allocated);
+    for (size_t i = 0; i < row.counts.size(); ++i) json.Member(table.counted[i], row.counts[i]);
+    json.EndObject();
   }
-  out += "\n]";
-  begin_list("domains");
-  for (const ProfileDomainRow& row : table.domains) {
-    begin_row(&row == table.domains.data(), "domain", row.domain);
-    number("count", row.count);
-    number("self_ns", row.self);
-    out += '}';
-  }
-  out += "\n]";
-  begin_list("memory");
+  json.NewLine().EndArray().Key("domains").BeginArray();
+  for (const ProfileDomainRow& row : table.domains)
+    json.NewLine()
+        .BeginObject()
+        .Member("domain", row.domain)
+        .Member("count", row.count)
+        .Member("self_ns", row.self)
+        .EndObject();
+  json.NewLine().EndArray().Key("memory").BeginArray();
   for (const ProfileMemoryRow& row : table.memory) {
-    begin_row(&row == table.memory.data(), "allocator", row.allocator);
-    number("allocations", row.allocations);
-    number("allocated", row.allocated);
-    number("peak", row.peak);
-    number("live", row.live);
-    out += '}';
+    json.NewLine().BeginObject().Member("allocator", row.allocator);
+    json.Member("allocations", row.allocations).Member("allocated", row.allocated);
+    json.Member("peak", row.peak).Member("live", row.live).EndObject();
   }
-  return out + "\n]}\n";
+  json.NewLine().EndArray().EndObject();
+  return out + '\n';
 }
 
 }}  // namespace opkit
