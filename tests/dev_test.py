@@ -36,6 +36,7 @@ class Mistakes(unittest.TestCase):
         self.says(["build", "gc"], "there is no preset 'gc'; did you mean 'gcc'? (gcc clang ")
         self.says(["build", "arm"], "there is no preset 'arm'; did you mean 'arm64'? (gcc ", " arm64 ")
         self.says(["cli", "x"], "cli takes no arguments")
+        self.says(["docs-site", "x"], "docs-site takes --serve, not 'x'")
 
     def test_stress_and_fuzz_targets(self):
         self.says(["stress", "--minutes", "x"], "stress takes --minutes NUMBER, not 'x'")
@@ -89,7 +90,8 @@ class Packages(unittest.TestCase):
 
     def test_most_commands_name_what_to_run_and_install_nothing(self):
         for arguments in (["cli"], ["build", "asan"], ["bench", "dynamic"], ["differential"], ["stress"],
-                          ["fuzz", "npy"], ["format"], ["tidy"], ["docs"], ["single-include"]):
+                          ["fuzz", "npy"], ["format"], ["tidy"], ["docs"], ["docs-site"],
+                          ["single-include"]):
             with self.subTest(arguments):
                 self.assertEqual(self.dev(*arguments), [])
                 self.assertFalse((self.folder / "asked").exists())

@@ -49,7 +49,7 @@ bench_command() {
         targets+=(opkit_cli machine_peak_bench)
         want espeak-ng has espeak-ng
         want_fonts
-        want_peers
+        want_venv
         want_wheels onnx "${models[@]}"
         ;;
       compile_time) want_compile_time_peers ;;

@@ -93,7 +93,7 @@ want_wheels() {  # PACKAGE...
   want python3 has python3
   quietly python3 data/fetch.py --check "$@" || want python3-pip python3 -m pip --version
 }
-want_peers() { want python3-venv python3 -m ensurepip --version; }
+want_venv() { want python3-venv python3 -m ensurepip --version; }
 
 # LLVM's tools: version 16, which the project is developed with, or else one above it.
 find_llvm() {  # NAME: prints the program to use, `clang++-16`; fails if there is none

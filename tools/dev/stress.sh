@@ -5,7 +5,7 @@ differential_command() {
   [[ " $* " == *" --minutes "* || " $* " == *" --case"* ]] || options+=(--minutes 1)
   want_tests
   want_dlpack
-  want_peers
+  want_venv
   ready
   mkdir -p build
   fetch_dlpack

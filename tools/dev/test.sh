@@ -112,9 +112,9 @@ test_command() {
   fi
   want_tests
   case $what in
-    --all) want_clang; want_chromium; want_clang_format_if_there; want_arm64_if_there; want_peers ;;
+    --all) want_clang; want_chromium; want_clang_format_if_there; want_arm64_if_there; want_venv ;;
     arm64) want_arm64 ;;
-    differential) want_peers ;;
+    differential) want_venv ;;
     report*) want_chromium ;;
   esac
   case $what in
