@@ -11,7 +11,7 @@ namespace {
 using namespace opkit;
 
 std::string Write(const std::string& path, const std::string& text) {
-  WriteFile(path, text);
+  SaveFile(path, text);
   return path;
 }
 

@@ -199,5 +199,5 @@ int main(int argc, char** argv) {
   RunAwkward(&list);
   Profiler::Stop();
   Write(folder + "/awkward");
-  WriteFile(folder + "/awkward.txt", list);
+  SaveFile(folder + "/awkward.txt", list);
 }
