@@ -409,19 +409,21 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The kind of a failure, for programs that react to it; the C boundary has the same kinds.
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
   kTypeMismatch,        // a type or dtype other than the requested one
-  kNotFound,            // no such operator, blob, backend, argument, file
+  kNotFound,            // no such operator, blob, backend, argument
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
   kUninitialized,       // a tensor or blob read before anything was written
-  kOutOfMemory,         //
+  kOutOfMemory,         // an allocator has no memory of this size
   kUnsupported,         // understood, but not possible on this device, dtype or build
   kFailedPrecondition,  // called in a state that does not allow it
-  kCancelled,           //
-  kDeadlineExceeded,    //
+  kCancelled,           // ended by Cancel, or skipped after it
+  kDeadlineExceeded,    // the time given to a wait or a run is over
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
+  kIo,                  // a file that cannot be opened, read or written
 };
 
 const char* ToString(ErrorCode code);
@@ -431,8 +433,10 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
+  // Throw() below makes and throws one.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
+  // Return the whole text, and its parts: the code, the message alone, and the lines of context.
   OPKIT_INLINE const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
@@ -447,6 +451,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   // its name.
   const void* subject() const noexcept { return subject_; }
 
+  // Adds a line of context: where the failure was found, from the inside to the outside.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
@@ -1132,7 +1137,6 @@ class Shape {
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
-  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
@@ -1630,6 +1634,7 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
+  // An empty tensor of that device: without a dtype and memory, of shape [0].
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
@@ -1688,6 +1693,9 @@ class Tensor {
     return out;
   }
 
+  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
+  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
+  // a dense tensor of them, byte_offset() those of the storage before the first element.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
@@ -1816,9 +1824,7 @@ class Tensor {
   void SetDevice(Device device);
 
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
-  OPKIT_COLD std::string Describe() const;
-  friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
-  std::string ToString() const { return Describe(); }  // the same
+  OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
@@ -2206,7 +2212,7 @@ struct DLPackExport {
 template <class Managed>
 Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
   if (!tensor.layout().is_standard())
     Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
           "; convert first");
@@ -2482,7 +2488,6 @@ class SymbolicShape {
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
-  std::string ToString() const { return StrCat(*this); }  // the same
 
  private:
   size_t Axis(int axis) const;
@@ -2865,6 +2870,7 @@ using ::opkit::FailureContext;
 // may come from any thread; Reset and assignment of one handle may not race with its other uses.
 class Event {
  public:
+  // An event of a device, in the state INITIALIZED; of the CPU by default.
   Event() : Event(Device{}) {}
   explicit Event(Device device) : device_(device), state_(NewState()) {}
   Event(const Event& other) : device_(other.device_), state_(other.state_) {}
@@ -2877,6 +2883,7 @@ class Event {
   }
   ~Event() = default;
 
+  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();
@@ -4202,11 +4209,11 @@ class ThreadPool {
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
   // workers. It is never destroyed, so that destructors of static objects can use it; tasks still
   // queued when the process exits do not run.
-  static ThreadPool& Default();
+  static ThreadPool& Global();
 
   // Returns the pool that ParallelFor and TaskGroup use on this thread: that of the innermost
-  // PoolScope, else the pool whose work the thread runs, else Default().
-  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
+  // PoolScope, else the pool whose work the thread runs, else Global().
+  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Global(); }
 
   // Relaxed: the number publishes no other data.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
@@ -4313,7 +4320,7 @@ namespace detail {
 // process's.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
-  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Global()) ? own : nullptr;
 }
 
 }  // namespace detail
@@ -4325,7 +4332,7 @@ inline int NumThreads() {
   return own ? own->threads : ThreadPool::Current().threads();
 }
 // Resizes the process's pool.
-inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
+inline void SetNumThreads(int threads) { ThreadPool::Global().Resize(threads); }
 
 }}  // namespace opkit
 
@@ -4605,10 +4612,12 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
+  // A node of the operator `type`; the other parts may be given here or by the setters below.
   explicit OperatorDef(std::string type) { Type(std::move(type)); }
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
 
+  // Set the operator, and the node's own name, which messages and profiles show.
   OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
   OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
   // Adds an input or output; an empty name leaves an optional input or output out.
@@ -4628,13 +4637,15 @@ class OperatorDef {
   // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
   // Preferred backends that are not in the program, or refuse the node, are skipped, so that one
   // net runs on machines with and without them. Of required backends, one must accept the node.
-  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    mutable_fields().engine = std::move(engine);
-    mutable_fields().engine_need = need;
+  OperatorDef& Backends(std::string backends, BackendNeed need = kPreferred) {
+    mutable_fields().backends = std::move(backends);
+    mutable_fields().backend_need = need;
     return *this;
   }
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
+  // Return what the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
@@ -4645,9 +4656,9 @@ class OperatorDef {
   // Returns null if there is no subgraph of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
-  const std::string& engine() const { return fields().engine; }
-  bool requires_engine() const {
-    return fields().engine_need == kRequired && !fields().engine.empty();
+  const std::string& backends() const { return fields().backends; }
+  bool requires_backends() const {
+    return fields().backend_need == kRequired && !fields().backends.empty();
   }
   bool is_gradient_op() const { return fields().is_gradient_op; }
   Arguments& mutable_args() { return mutable_fields().args; }
@@ -4657,7 +4668,6 @@ class OperatorDef {
 
   // Returns the node's text for messages: "Scale 'name' (X) -> (Y)".
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
     return a.shared_ == b.shared_ || a.fields() == b.fields();
   }
@@ -4672,8 +4682,8 @@ class OperatorDef {
     Arguments args;
     std::vector<NamedSubgraph> subgraphs;
     ::opkit::Device device;
-    std::string engine;
-    BackendNeed engine_need = kPreferred;
+    std::string backends;
+    BackendNeed backend_need = kPreferred;
     bool is_gradient_op = false;
     friend bool operator==(const Fields&, const Fields&) = default;
   };
@@ -4716,7 +4726,6 @@ struct TensorInfo {
   // data, if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
-  std::string ToString() const { return StrCat(*this); }  // the same
 };
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
@@ -5168,6 +5177,7 @@ OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& de
 class OpSchema {
  public:
   OpSchema() = default;
+  // The schema of operator `name`, registered at this place; OPERATOR_SCHEMA makes it.
   OpSchema(std::string name, const char* file, int line, std::string signature = {});
 
   // Sets the allowed numbers: exactly n, between two numbers, one of a list, or by a predicate.
@@ -5224,11 +5234,11 @@ class OpSchema {
 
   // Sets the pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
-  OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
-  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  OpSchema& Inplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
+  OpSchema& Inplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(detail::InplaceRules::AnyOf(pairs));
   }
-  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
+  OpSchema& OneToOneInplace() { return Inplace(&detail::InplaceRules::OneToOne); }
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_.enforced = std::move(must), *this;
   }
@@ -5263,19 +5273,17 @@ class OpSchema {
                         std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
   // that is none of the values, becomes the schema's problem().
-  OpSchema& SetDefault(std::string_view name, Attribute value);
-  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
+  OpSchema& Default(std::string_view name, Attribute value);
+  OpSchema& Values(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
-  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
   // Declares that the operator's functions parse the attributes: as long as none is declared, a
   // node may give any.
   OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
   // Sets the function that infers the types and shapes of the outputs.
-  OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
-    return infer_ = std::move(infer), *this;
-  }
+  using InferenceFunction = UniqueFunction<void(InferenceContext&)>;
+  OpSchema& Infer(InferenceFunction infer) { return infer_ = std::move(infer), *this; }
   // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
   // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
@@ -5287,9 +5295,11 @@ class OpSchema {
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
   OpSchema& ScalarType(DType dtype);
 
+  // Sets the function that computes the cost of a run (operations, bytes) from the node and the
+  // types of its inputs and outputs.
   using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
                                              const std::vector<TensorInfo>&)>;
-  OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
+  OpSchema& Cost(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
@@ -5309,7 +5319,7 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
-  OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
   // Marks an operator that only plans insert: a library does not export it, because its host has
@@ -5327,6 +5337,18 @@ class OpSchema {
     return test_inputs_ = std::move(make), *this;
   }
 
+  // Caffe2's spellings of the setters.
+  OpSchema& SetDoc(std::string doc) { return Doc(std::move(doc)); }
+  OpSchema& AllowInplace(InplacePredicate may) { return Inplace(std::move(may)); }
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(pairs);
+  }
+  OpSchema& AllowOneToOneInplace() { return OneToOneInplace(); }
+  OpSchema& TensorInferenceFunction(InferenceFunction infer) { return Infer(std::move(infer)); }
+  OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
+
+  // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
@@ -5443,7 +5465,7 @@ class OpSchema {
   bool runs_subgraphs_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
-  mutable UniqueFunction<void(InferenceContext&)> infer_;
+  mutable InferenceFunction infer_;
   mutable CostFunction cost_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
@@ -5473,7 +5495,6 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 }  // namespace detail
 
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
-using EnginePref = BackendPreference;                // Caffe2's spelling
 
 // A provider of kernels: its facts in this program and on this machine.
 struct BackendInfo {
@@ -5627,34 +5648,6 @@ OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
 }
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
   return OpRegistry::Global().Operators();
-}
-
-// Caffe2's spellings of OpRegistry::SetPreference.
-inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(device, std::move(engines));
-}
-inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(op, device, std::move(engines));
-}
-// Sets preferences from maps: device types to backends, or device types to operators and their
-// backends. Changes nothing if one entry is wrong.
-template <class EnginesByDevice>
-void SetGlobalEnginePref(const EnginesByDevice& pref) {
-  for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);
-  for (const auto& [device, engines] : pref) OpRegistry::Global().SetPreference(device, engines);
-}
-template <class EnginesByDevice>
-void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
-  for (const auto& entry : pref) OpRegistry::Global().CheckPreference(op, entry.first);
-  for (const auto& [device, engines] : pref)
-    OpRegistry::Global().SetPreference(op, device, engines);
-}
-template <class OpsByDevice>
-void SetPerOpEnginePref(const OpsByDevice& pref) {
-  for (const auto& [device, ops] : pref)
-    for (const auto& entry : ops) OpRegistry::Global().CheckPreference(entry.first, device);
-  for (const auto& [device, ops] : pref)
-    for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
 }}  // namespace opkit
@@ -6098,6 +6091,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // it has begun. Does nothing for a finished run.
   OPKIT_INLINE virtual void Cancel();
 
+  // Returns the operator's own copy of its node.
   const OperatorDef& def() const { return identity_->def; }
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
@@ -6145,6 +6139,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<T>(name);
   }
 
+  // Return the numbers of the node's inputs and outputs, those that it leaves out included.
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.
@@ -6693,12 +6688,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: the device of the first input
-  // Backends to try; default: the registry's order. kNotFound for a backend of which the program
-  // has no kernel.
-  std::string engine = {};
+  // Backends to try, in order, separated by commas; default: the registry's order. kNotFound for a
+  // backend of which the program has no kernel.
+  std::string backends = {};
   int num_outputs = -1;  // needed only if the schema leaves it open
-  // Uses only the backends of `engine`; kUnsupported if none of them accepts the call.
-  bool require_engine = false;
+  // kRequired uses no other backends; kUnsupported if none of them accepts the call.
+  BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
@@ -6738,6 +6733,7 @@ class ResolvedOperator {
     RunBy(inputs, outputs, true);
   }
 
+  // Returns the number of tensors that a call returns, or that Run takes.
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
 
   // Returns the current operator, which later calls also run. If kernels are selected, a call with
@@ -6840,6 +6836,7 @@ class Operator : public OperatorBase {
                 "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
 
  public:
+  // Binds the node's tensors, as OperatorBase does, and makes the context of the node's device.
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : OperatorBase(def, ws, config), context_(def.device()) {
     context_.SwitchToDevice(0);  // for the constructors of derived classes
@@ -6849,6 +6846,7 @@ class Operator : public OperatorBase {
   // failure.
   bool RunOnDevice() override = 0;
 
+  // The members of OperatorBase, for this context.
   bool Run(int stream_id = 0) final {
     if (RunsDirectly()) [[likely]] {
       InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
@@ -6864,12 +6862,14 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  // True on the CPU for an operator whose work ends in RunOnDevice.
   bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
   bool SupportsAsyncScheduling() const override {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
   }
 
+  // The members of OperatorBase, on the context's stream.
   void RecordEvent(const char* error_message = nullptr) final {
     if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
@@ -6903,6 +6903,7 @@ class Operator : public OperatorBase {
     return Context::IsStreamFree(device(), stream_id);
   }
 
+  // Return the context in which the operator runs; getContext is Caffe2's spelling.
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
 
@@ -7106,6 +7107,57 @@ class Operator : public OperatorBase {
 
 #endif  // OPKIT_OP_OPERATOR_HPP_
 
+// ---- opkit/base/fixed_name.hpp
+// FixedName: a string literal as a template argument, so that names are checked at compile time.
+#ifndef OPKIT_BASE_FIXED_NAME_HPP_
+#define OPKIT_BASE_FIXED_NAME_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
+// lambdas inside functions whose template arguments hold a char array. It writes the name as
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
+// there.
+struct FixedName {
+  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
+
+  template <size_t N>
+  consteval FixedName(const char (&text)[N]) {
+    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
+    uint64_t* words[] = {&w0, &w1, &w2, &w3};
+    for (size_t i = 0; i + 1 < N; ++i)
+      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
+  }
+  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
+      : w0(a), w1(b), w2(c), w3(d) {}
+  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
+
+  std::string str() const {
+    const uint64_t words[] = {w0, w1, w2, w3};
+    std::string out;
+    for (size_t i = 0; i < 31; ++i) {
+      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
+      if (c == 0) break;
+      out += c;
+    }
+    return out;
+  }
+};
+
+namespace detail {
+
+// True if the text can stand where C++ has a name.
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
+  return !name.empty();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_FIXED_NAME_HPP_
+
 // ---- opkit/op/call/operator_call.hpp
 // OperatorCall: a ResolvedOperator's operator, bound to its own workspace and run on the caller's
 // tensors. It selects the kernel for the tensors' types and converts layouts if a kernel needs
@@ -7171,12 +7223,6 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #define OPKIT_OP_REGISTRATION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-consteval bool IsIdentifier(std::string_view name) {
-  for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
-  return !name.empty();
-}
 
 template <class Op>
 inline constexpr bool kTakesConfig =
@@ -7384,47 +7430,6 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
       (opkit_use_registrations_of_##group(), true)
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_
-
-// ---- opkit/base/fixed_name.hpp
-// FixedName: a string literal as a template argument, so that names are checked at compile time.
-#ifndef OPKIT_BASE_FIXED_NAME_HPP_
-#define OPKIT_BASE_FIXED_NAME_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
-// lambdas inside functions whose template arguments hold a char array. It writes the name as
-// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
-// there.
-struct FixedName {
-  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
-
-  template <size_t N>
-  consteval FixedName(const char (&text)[N]) {
-    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
-    uint64_t* words[] = {&w0, &w1, &w2, &w3};
-    for (size_t i = 0; i + 1 < N; ++i)
-      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
-  }
-  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
-      : w0(a), w1(b), w2(c), w3(d) {}
-  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
-
-  std::string str() const {
-    const uint64_t words[] = {w0, w1, w2, w3};
-    std::string out;
-    for (size_t i = 0; i < 31; ++i) {
-      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
-      if (c == 0) break;
-      out += c;
-    }
-    return out;
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
 // ---- opkit/op/typed/typed_values.hpp
 // The parameters of a typed operator: In, OptionalIn, Out and Attr. Each has its name in its type.
@@ -8246,9 +8251,11 @@ concept DefaultFor =
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
+  // OPKIT_OP makes it.
   explicit TypedOp(detail::TypedSchemaPtr typed) : typed_(std::move(typed)) {}
 
-  TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
+  // Sets the sentences that `opkit ops` and references show.
+  TypedOp Doc(std::string doc) { return schema().Doc(std::move(doc)), *this; }
 
   // Requires the same shape of all these inputs and gives it to these outputs.
   template <FixedName... Names>
@@ -8329,11 +8336,11 @@ class TypedOp {
       constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
       constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
       if constexpr (kByElement && std::is_arithmetic_v<T>)
-        schema().SetDefault(Name.str(), static_cast<double>(value));
+        schema().Default(Name.str(), static_cast<double>(value));
       else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>)
-        schema().SetDefault(Name.str(), value);  // its range is checked when it is read
+        schema().Default(Name.str(), value);  // its range is checked when it is read
       else
-        schema().SetDefault(Name.str(), static_cast<Value>(value));
+        schema().Default(Name.str(), static_cast<Value>(value));
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -8350,17 +8357,16 @@ class TypedOp {
                   "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
                   "function");
     if constexpr (kStrings) {
-      schema().SetValues(Name.str(), {values.begin(), values.end()});
+      schema().Values(Name.str(), {values.begin(), values.end()});
       if (std::is_same_v<Value, std::string> && schema().FindAttribute(Name.str())->required)
-        schema().SetDefault(Name.str(), *values.begin());
+        schema().Default(Name.str(), *values.begin());
       return *this;
     } else {
       return detail::IgnoredOp();
     }
   }
-  // Sets the floating-point operations for each element of output 0.
-  TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
-  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // OpSchema's name
+  // Sets the floating-point operations for each element of output 0, as in OpSchema.
+  TypedOp PointwiseCost(uint64_t flops) { return schema().PointwiseCost(flops), *this; }
   // Sets the floating-point operations of a run by a function (const InferenceContext&) -> uint64_t
   // of the attributes and shapes.
   template <std::invocable<const InferenceContext&> F>
@@ -8575,8 +8581,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
  *    end with a zero. Everything that is passed to a call lasts until the call returns; the
  *    description of a library lasts until the library is unloaded.
  * 6. No exception and no longjmp passes through a call in either direction.
- * 7. Several threads may call a function at once, for different instances; one thread at a time
- *    runs an instance.
+ * 7. Several threads may call a function at once, but only one at a time may run an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -8607,7 +8612,8 @@ enum {
   OPKIT_FAILED_PRECONDITION = 9,
   OPKIT_CANCELLED = 10,
   OPKIT_DEADLINE_EXCEEDED = 11,
-  OPKIT_FAILED = 12
+  OPKIT_FAILED = 12,
+  OPKIT_IO = 13 /* a file that cannot be opened, read or written; since 1.4 */
 };
 
 /* Element types. complex64 is two float32, complex128 two float64. */
@@ -9350,25 +9356,77 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
-// ---- opkit/op/abi/abi_attributes.hpp
-// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
-// array of opkit_attr, and back. Data from another image is checked member by member before it is
-// read.
-#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+// ---- opkit/op/boundary/host/program_host.hpp
+// The host whose functions this image's operators call, and whether the host is another program.
+// Separate from op/boundary/host/host_table.hpp, because a library needs no table of its own.
+#ifndef OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
-// header has members of later versions.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
-                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
-              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes &&
-              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
+// The host functions that this image's operators call: the program's own table, or in a library the
+// table that the program passed when it loaded the library. Null before the first function operator
+// is registered or loaded.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
+// only compared.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
+
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
+}
+// True if this image is a library that another program has loaded.
+OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+
+// ---- opkit/op/boundary/convert/abi_structs.hpp
+// The bytes that each struct of opkit_abi.h had in the version that introduced it. Every reader of
+// another image's struct may rely on these; a larger struct has members of later versions.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+
+struct opkit_config;  // not in version 1.0's opkit_abi.h, which a test puts before this header
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// clang-format off
+template <class Struct> inline constexpr uint64_t kFirstBytes = Struct::is_not_in_this_list;
+template <> inline constexpr uint64_t kFirstBytes<opkit_tensor> = 72;
+template <> inline constexpr uint64_t kFirstBytes<opkit_attr> = 88;
+template <> inline constexpr uint64_t kFirstBytes<opkit_graph> = 96;
+template <> inline constexpr uint64_t kFirstBytes<opkit_node> = 104;
+template <> inline constexpr uint64_t kFirstBytes<opkit_value> = 296;
+template <> inline constexpr uint64_t kFirstBytes<opkit_call> = 184;
+template <> inline constexpr uint64_t kFirstBytes<opkit_scope> = 64;
+template <> inline constexpr uint64_t kFirstBytes<opkit_invocation> = 24;
+template <> inline constexpr uint64_t kFirstBytes<opkit_host> = 152;
+template <> inline constexpr uint64_t kFirstBytes<opkit_kernel> = 72;
+template <> inline constexpr uint64_t kFirstBytes<opkit_parameter> = 56;
+template <> inline constexpr uint64_t kFirstBytes<opkit_gradient> = 80;
+template <> inline constexpr uint64_t kFirstBytes<opkit_op> = 192;
+template <> inline constexpr uint64_t kFirstBytes<opkit_library> = 104;
+template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
+// clang-format on
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+
+// ---- opkit/op/boundary/convert/abi_attributes.hpp
+// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
+// array of opkit_attr, and back. Data from another image is checked member by member before it is
+// read.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
 // The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
 // name or other text. A larger number counts as damage.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
@@ -9386,7 +9444,7 @@ bool IsUsable(const T* pointer) {
 }
 // True if the other image's struct is usable and has a size that it can have.
 template <class Struct>
-bool IsReadable(const Struct* it, uint64_t least_bytes) {
+bool IsReadable(const Struct* it, uint64_t least_bytes = kFirstBytes<Struct>) {
   return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
@@ -9425,41 +9483,13 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 
-// ---- opkit/op/abi/program_host.hpp
-// The host whose functions this image's operators call, and whether the host is another program.
-// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// The host functions that this image's operators call: the program's own table, or in a library the
-// table that the program passed when it loaded the library. Null before the first function operator
-// is registered or loaded.
-OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
-
-// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
-// only compared.
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
-
-OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
-  return host && host == g_program_host.load(std::memory_order_relaxed);
-}
-// True if this image is a library that another program has loaded.
-OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
-// ---- opkit/op/abi/op_tensor.hpp
+// ---- opkit/op/function/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its result. They wrap the plain
 // structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
-#define OPKIT_OP_ABI_OP_TENSOR_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
+#define OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -9474,8 +9504,6 @@ class DimsView : public std::span<const int64_t> {
 
 // The values that a function may return instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
-using MXReturnValue = ReturnValue;
-inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
 // Success, or a failure with its text. One pointer, which is null for a success.
 class [[nodiscard]] OpStatus {
@@ -9527,7 +9555,7 @@ enum class OpReq : uint8_t {
   kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
   kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
-  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with setAcceptAdd()
+  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
@@ -9630,14 +9658,13 @@ class OpTensor {
       sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
-using MXTensor = OpTensor;
 
 }}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
 
-#endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 // ---- opkit/op/random.hpp
 // Random numbers for operators: a small generator, seeded by the host. Its numbers depend only on
@@ -9759,12 +9786,12 @@ class RandomGenerator {
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
-// ---- opkit/op/abi/op_resource.hpp
+// ---- opkit/op/function/op_resource.hpp
 // OpResource: the services of a function operator's host: memory, scratch, threads, the stream,
 // random numbers, logging, sub-events, and all other operators by name. It calls opkit_abi.h's
 // table, so that it is the same in a program and in a library.
-#ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
-#define OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
+#define OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -9787,9 +9814,8 @@ OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr
 
 inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
 inline ErrorCode CodeOfStatus(opkit_status status) {
-  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
-             ? static_cast<ErrorCode>(status - 1)
-             : ErrorCode::kOperatorFailed;
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_IO ? static_cast<ErrorCode>(status - 1)
+                                                                : ErrorCode::kOperatorFailed;
 }
 
 // Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
@@ -9844,7 +9870,7 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
 
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
   Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
-        " has no scratch: declare it with setScratch(bytes), or with setScratch(f) where the bytes "
+        " has no scratch: declare it with scratch(bytes), or with scratch(f) where the bytes "
         "depend on f(attrs, shapes)");
 }
 
@@ -10057,7 +10083,7 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): an
+  // Makes an output whose shape the data decides, in an operator with allocatesOutputs(): an
   // output that has no dtype and that req() requests. Call it before forward returns, even if the
   // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
@@ -10076,8 +10102,8 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Returns the memory declared by setScratch, undefined at the start of every run. Throws
-  // kFailedPrecondition without setScratch.
+  // Returns the memory declared by scratch(), undefined at the start of every run. Throws
+  // kFailedPrecondition without scratch().
   void* scratch() const {
     if (!call_->scratch) [[unlikely]]
       detail::ThrowNoScratch(call_);
@@ -10143,7 +10169,7 @@ class OpResource {
     return detail::FromAbi(now);
   }
 
-  // Lets the function of an operator with setAsync() return before its outputs are computed; the
+  // Lets the function of an operator with async() return before its outputs are computed; the
   // holder of the handle completes the run. At most once in a call. Throws kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;
@@ -10236,13 +10262,12 @@ class OpResource {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
-// ---- opkit/op/abi/host_table.hpp
-// The host's side of opkit_abi.h: the table of functions that serve function operators in this
-// program and in its libraries, and each thread's current failure.
-#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
-#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+// ---- opkit/op/function/log_hook.hpp
+// SetLogHook: redirects the log lines of function operators, of this program and of its libraries.
+#ifndef OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
+#define OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -10255,6 +10280,19 @@ namespace detail {
 
 // Passes a line to the log hook.
 void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
+
+// ---- opkit/op/boundary/host/host_table.hpp
+// The host's side of opkit_abi.h: the table of functions that serve function operators in this
+// program and in its libraries, and each thread's current failure.
+#ifndef OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The reason for the failure of the function that this thread runs.
 struct HostError : RefCounted {
@@ -10299,13 +10337,13 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 
-// ---- opkit/op/abi/attr_map.hpp
+// ---- opkit/op/function/attr_map.hpp
 // AttrMap: an operator's attributes as text, the form that function operators read; typed access
 // parses the text. Made once when the operator is built.
-#ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
-#define OPKIT_OP_ABI_ATTR_MAP_HPP_
+#ifndef OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
+#define OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -10485,7 +10523,7 @@ class AttrMap {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
+#endif  // OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 // ---- opkit/op/function/function_signature.hpp
 // The signatures that function operators may have, read at compile time and adapted to one
@@ -10933,6 +10971,12 @@ consteval bool IsOperatorName(std::string_view name) {
   return !name.empty();
 }
 
+// True if an operator of Host has an anchor: a program's, if its name can be part of a function's.
+template <class Host>
+consteval bool HasAnchor(std::string_view name) {
+  return !Host::kIsLibrary && IsIdentifier(name);
+}
+
 // Counts the operators and deferred runs that keep a library loaded. Any other handle to it keeps
 // the library loaded as well. Relaxed everywhere: unloading reads the counts only for its message.
 struct FunctionUse : RefCounted {
@@ -10958,8 +11002,9 @@ struct FunctionDevice {
 };
 
 // The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
-// typed operators. op/abi/op_conversion.hpp converts it to an opkit_op, and back to a record in the
-// program that loads the library. Read-only after registration; several threads call it.
+// typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and back to a
+// record in the program that loads the library. Read-only after registration; several threads call
+// it.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
@@ -11076,7 +11121,7 @@ class BasicFunctionOpBuilder {
   }
   // Sets the function that makes the object that runs the operator. The object also computes the
   // gradient, with two exceptions: after setIsSubgraphOp() the gradient is the graph's, and after
-  // setNoGradient() there is none.
+  // noGradient() there is none.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -11093,47 +11138,47 @@ class BasicFunctionOpBuilder {
   }
   // Declares that the operator has no gradient, for instance because its StatefulOp has no
   // Backward.
-  BasicFunctionOpBuilder& setNoGradient() {
+  BasicFunctionOpBuilder& noGradient() {
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
         if (device.backward)
-          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
       record_->flags |= OPKIT_OP_NO_GRADIENT;
       host_.NoGradient();
     });
   }
   // Declares an attribute of any type, of type T, or of the type of its default. The functions get
   // the default if a node does not give the attribute. After the first declaration a node may give
-  // no undeclared attribute, unless setOpenAttrs() is called.
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+  // no undeclared attribute, unless allowUncheckedAttributes() is called.
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc) {
     return Declare({name, doc, false, {}, {}});
   }
   template <class T>
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc) {
     return Declare({name, doc, false, kAttributeTypeOf<T>, {}});
   }
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc, Attribute fallback) {
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc, Attribute fallback) {
     return Declare({name, doc, false, fallback.type(), fallback});
   }
   // Declares an attribute that every node must give.
   template <class T>
-  BasicFunctionOpBuilder& setRequiredAttr(const char* name, const char* doc) {
+  BasicFunctionOpBuilder& requiredArg(const char* name, const char* doc) {
     return Declare({name, doc, true, kAttributeTypeOf<T>, {}});
   }
-  BasicFunctionOpBuilder& setOpenAttrs() {
+  BasicFunctionOpBuilder& allowUncheckedAttributes() {
     return Guarded([&] { host_.OpenAttrs(); }).Set(OPKIT_OP_OPEN_ATTRS);
   }
   // Declares the next input or output: its name and, if limited, its dtypes. Without setParseAttrs
   // every node has exactly the declared inputs and outputs.
-  BasicFunctionOpBuilder& setInput(const char* name, const char* doc = "",
-                                   std::vector<DType> dtypes = {}) {
+  BasicFunctionOpBuilder& input(const char* name, const char* doc = "",
+                                std::vector<DType> dtypes = {}) {
     return Guarded([&] {
       record_->inputs.push_back({name, doc, std::move(dtypes)});
       host_.Input(record_->inputs);
     });
   }
-  BasicFunctionOpBuilder& setOutput(const char* name, const char* doc = "",
-                                    std::vector<DType> dtypes = {}) {
+  BasicFunctionOpBuilder& output(const char* name, const char* doc = "",
+                                 std::vector<DType> dtypes = {}) {
     return Guarded([&] {
       record_->outputs.push_back({name, doc, std::move(dtypes)});
       host_.Output(record_->outputs);
@@ -11162,7 +11207,7 @@ class BasicFunctionOpBuilder {
   // Sets the function that infers the outputs' shapes from the inputs', or the reverse. An unknown
   // extent is -1 (as unsigned int the largest number); a value without any known shape has an empty
   // shape. While something is unknown, a failure means only that no shape can be inferred yet. A
-  // library's operator with outputs needs this function, unless it calls setAllocatesOutputs().
+  // library's operator with outputs needs this function, unless it calls allocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -11187,33 +11232,33 @@ class BasicFunctionOpBuilder {
   }
   // Requests scratch memory for every run, forward or backward. The size depends only on the
   // attributes and the shapes of the forward inputs, so that a plan can reserve it.
-  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+  BasicFunctionOpBuilder& scratch(int64_t bytes) {
     host_.NeedsScratch();
-    return Once(record_->scratch, "setScratch",
+    return Once(record_->scratch, "scratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
   }
   template <class F>
     requires(!std::is_arithmetic_v<F>)
-  BasicFunctionOpBuilder& setScratch(F f) {
+  BasicFunctionOpBuilder& scratch(F f) {
     static_assert(detail::kFits<ScratchFunction, F>,
-                  "setScratch(f): write int64_t f(const AttrMap& attrs, const "
-                  "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+                  "scratch(f): write int64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes), or scratch(bytes)");
     host_.NeedsScratch();
-    return Once(record_->scratch, "setScratch", std::move(f));
+    return Once(record_->scratch, "scratch", std::move(f));
   }
   // Sets the function that counts the floating-point operations of a run with known shapes; the
   // toolkit counts the bytes.
   template <class F>
-  BasicFunctionOpBuilder& setFlops(F f) {
+  BasicFunctionOpBuilder& flops(F f) {
     static_assert(detail::kFits<FlopsFunction, F>,
-                  "setFlops(f): write uint64_t f(const AttrMap& attrs, const "
+                  "flops(f): write uint64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes, const "
                   "std::vector<std::vector<int64_t>>& outshapes)");
-    Once(record_->flops, "setFlops", std::move(f));
+    Once(record_->flops, "flops", std::move(f));
     return Guarded([&] { host_.Cost(); });
   }
   // Adds pairs {input, output} that may share memory.
-  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+  BasicFunctionOpBuilder& inplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded([&] {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
@@ -11230,23 +11275,23 @@ class BasicFunctionOpBuilder {
         .Set(OPKIT_OP_SUBGRAPH);
   }
   // Declares that the functions respect strides(). Otherwise strided inputs arrive as dense copies.
-  BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
+  BasicFunctionOpBuilder& acceptsStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
   // Declares that the functions respect OpReq::kAdd. Otherwise the toolkit adds their results.
-  BasicFunctionOpBuilder& setAcceptAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
+  BasicFunctionOpBuilder& acceptsAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
   // Declares that the work may end after forward has returned: forward calls OpResource::defer(),
   // and the holder of its result completes the run. For the CPU; on streams the stream completes
   // the run.
-  BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
+  BasicFunctionOpBuilder& async() { return Set(OPKIT_OP_ASYNC); }
   // Declares that data decides the shapes of outputs. An output that inference leaves open has no
   // dtype and no memory until forward calls OpResource::allocate_output. Not for CPU streams, where
   // the work runs after forward.
-  BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
+  BasicFunctionOpBuilder& allocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
   // effect beside its outputs: a graph never merges, folds or drops such nodes.
-  BasicFunctionOpBuilder& setHasEffects() {
+  BasicFunctionOpBuilder& stateful() {
     return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
-  BasicFunctionOpBuilder& setDoc(const char* doc) {
+  BasicFunctionOpBuilder& doc(const char* doc) {
     return Guarded([&] { record_->doc = doc, host_.Doc(); });
   }
 
@@ -11302,7 +11347,7 @@ class BasicFunctionOpBuilder {
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
       if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
-        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));
@@ -11315,6 +11360,32 @@ class BasicFunctionOpBuilder {
 };
 
 }}  // namespace opkit
+
+// REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. In a unit
+// that includes opkit/op.hpp the operator is the library's, else the program's, which has an anchor
+// for it (op/registration.hpp). For a name that is no identifier (com.me.Gemm, me::Gemm) the anchor
+// is never compiled.
+#undef OPKIT_REGISTER_OP  // the sentence of not_included.hpp
+#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
+#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                 \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
+  static_assert(::opkit::detail::IsOperatorName(#name),                                      \
+                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "   \
+                "com.me.Gemm or me::Gemm");                                                  \
+  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                    \
+      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                               \
+  extern "C" inline void anchor() {}                                                         \
+  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =           \
+      []<class Host = decltype(::opkit::detail::OpHost(0))>()->void(*)() {                   \
+    if constexpr (::opkit::detail::HasAnchor<Host>(#name))                                   \
+      return &anchor;                                                                        \
+    else                                                                                     \
+      return nullptr;                                                                        \
+  }                                                                                          \
+  ();                                                                                        \
+  [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_function_op_) =                      \
+      ::opkit::BasicFunctionOpBuilder<decltype(::opkit::detail::OpHost(0))>(#name, __FILE__, \
+                                                                            __LINE__)
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -11457,6 +11528,7 @@ namespace detail {
 // Adds a record to the program's registries: a schema, kernels, and the gradient.
 class FunctionOpHost {
  public:
+  static constexpr bool kIsLibrary = false;
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
   // Enables functions on the CPU and CPU streams, and adds the schema. The setters fill it in
@@ -11505,37 +11577,13 @@ class FunctionOpHost {
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
 };
+FunctionOpHost OpHost(...);  // for REGISTER_OP
 
 }  // namespace detail
 
 using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
 }}  // namespace opkit
-
-#ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it, REGISTER_OP is the library's
-// REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. For a
-// name that is no identifier (com.me.Gemm, me::Gemm) the anchor is never compiled.
-#undef OPKIT_REGISTER_OP
-#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
-#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                  \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                      \
-  static_assert(::opkit::detail::IsOperatorName(#name),                                       \
-                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "    \
-                "com.me.Gemm or me::Gemm");                                                   \
-  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                     \
-      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                                \
-  extern "C" inline void anchor() {}                                                          \
-  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =            \
-      []<bool kIsIdentifier = ::opkit::detail::IsIdentifier(#name)>()->void(*)() {            \
-    if constexpr (kIsIdentifier)                                                              \
-      return &anchor;                                                                         \
-    else                                                                                      \
-      return nullptr;                                                                         \
-  }                                                                                           \
-  ();                                                                                         \
-  [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
-      ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
-#endif
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
@@ -11874,6 +11922,7 @@ class Graph {
   // kAlreadyExists if the value is an output already.
   Graph& AddOutput(std::string name);
 
+  // Return the parts of the graph, in their order; an index of a node is its place in nodes().
   const std::vector<GraphInput>& inputs() const { return inputs_; }
   const std::vector<GraphConstant>& constants() const { return constants_; }
   const std::vector<OperatorDef>& nodes() const { return nodes_; }
@@ -11969,56 +12018,6 @@ class Graph {
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_HPP_
-
-// ---- opkit/graph/carried_graph.hpp
-// CarriedGraph: a Graph that a node carries, and access to it. SameGraph: bitwise equality of
-// graphs, by which nodes that carry graphs are compared.
-#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
-bool SameOperation(const OperatorDef& a, const OperatorDef& b);
-
-// Functions for nodes that carry one graph and run it: type inference and gradient. MakeSubgraph
-// sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
-// loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
-// enough: the functions depend on no data that the setting thread wrote.
-struct CarriedGraphRules {
-  using Infer = void(const Graph& graph, InferenceContext& context);
-  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
-                            const std::vector<GradientValue>& g_output, GradientNames& names,
-                            GradientOpsMeta& meta);
-  std::atomic<Infer*> infer{nullptr};
-  std::atomic<MakeGradient*> make_gradient{nullptr};
-};
-OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
-
-// A subgraph that is a Graph. MakeSubgraph makes its objects.
-class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
- public:
-  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
-  // Returns a subgraph of the same class with these contents.
-  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
-  const Graph graph;
-};
-
-}  // namespace detail
-
-// True if both graphs have the same inputs, constants, nodes and outputs, with the same names in
-// the same order. Compares attributes and tensors bit by bit.
-bool SameGraph(const Graph& a, const Graph& b);
-
-// Returns the Graph that a subgraph contains; null for a subgraph of another class.
-const Graph* GraphOf(const SubgraphBase& subgraph);
-// Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
-const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
 // ---- opkit/graph/graph_view.hpp
 // GraphView: a snapshot of a graph as numbers: the producer and the consumers of each value, the
@@ -12187,6 +12186,56 @@ GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& know
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
+// ---- opkit/graph/graph_subgraph.hpp
+// GraphSubgraph: a Graph that a node carries, and access to it. SameGraph: bitwise equality of
+// graphs, by which nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
+bool SameOperation(const OperatorDef& a, const OperatorDef& b);
+
+// Functions for nodes that carry one graph and run it: type inference and gradient. MakeSubgraph
+// sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
+// loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
+// enough: the functions depend on no data that the setting thread wrote.
+struct GraphSubgraphRules {
+  using Infer = void(const Graph& graph, InferenceContext& context);
+  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
+                            const std::vector<GradientValue>& g_output, GradientNames& names,
+                            GradientOpsMeta& meta);
+  std::atomic<Infer*> infer{nullptr};
+  std::atomic<MakeGradient*> make_gradient{nullptr};
+};
+OPKIT_IMAGE_LOCAL inline constinit GraphSubgraphRules g_graph_subgraph_rules;
+
+// A subgraph that is a Graph. MakeSubgraph makes its objects.
+class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {
+ public:
+  explicit GraphSubgraph(Graph contents) : graph(std::move(contents)) {}
+  // Returns a subgraph of the same class with these contents.
+  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
+  const Graph graph;
+};
+
+}  // namespace detail
+
+// True if both graphs have the same inputs, constants, nodes and outputs, with the same names in
+// the same order. Compares attributes and tensors bit by bit.
+bool SameGraph(const Graph& a, const Graph& b);
+
+// Returns the Graph that a subgraph contains; null for a subgraph of another class.
+const Graph* GraphOf(const SubgraphBase& subgraph);
+// Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
+const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
 
 // ---- opkit/graph/dot.hpp
 // ToDot: writes a graph in the language of Graphviz, which draws it:
@@ -12662,7 +12711,7 @@ class PassList {
 
   // Runs all passes. Checks the graph before the first pass and after every pass. An error in a
   // pass or in its result names the pass. Calls watch(name, before, after) after every pass:
-  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
+  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + ToString(a, b)); });
   Graph Run(Graph graph, Watch watch = {},
             UnknownOperators unknown = UnknownOperators::kRefused) const;
 
@@ -12722,7 +12771,7 @@ struct SelectedKernel {
 // The kernels of a graph's nodes. A node without an entry gets its kernel by the usual rules.
 //
 //   Selection chosen = plan.selection();
-//   WriteFile("model.selection", ToString(chosen));            // … and in another process
+//   SaveFile("model.selection", ToString(chosen));            // … and in another process
 //   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
 struct Selection {
   std::vector<SelectedKernel> nodes;
@@ -12750,8 +12799,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct PartitionReport;  // graph/partition/report.hpp
 
+// The options of Compile.
 struct PlanOptions {
-  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Default(). Any number
+  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
   // but that pool's gives the plan a pool of its own.
   int threads = 0;
   // Nodes are called in one fixed order, whatever the number of threads.
@@ -12767,12 +12817,12 @@ struct PlanOptions {
   PartitionReport* partition_report = nullptr;
   MemoryPlanOptions memory = {};
   // Backends to try for every node, in this order: after those that the node names, before those
-  // preferred for the program (SetGlobalEnginePref). Compile reads the program's preferences once:
-  // shapes that the plan meets later use the same.
+  // preferred for the program (OpRegistry::SetPreference). Compile reads the program's preferences
+  // once: shapes that the plan meets later use the same.
   std::vector<std::string> backends = {};
-  // Requires every backend that a node names. A backend that is only preferred for the program or
-  // the plan must exist: Compile throws kNotFound instead of passing it over.
-  bool strict_backends = false;
+  // kRequired requires every backend that a node names. A backend that is only preferred for the
+  // program or the plan must exist: Compile throws kNotFound instead of passing it over.
+  BackendNeed backend_need = kPreferred;
   // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
   // kernel does not exist or does not take its node.
   Selection selection = {};
@@ -12862,12 +12912,6 @@ class Plan {
   // Explains why each node has its kernel, and what conversions between layouts cost.
   Explanation Explain() const;
 
-  // Describes for people the schedule, the memory plan and each node's kernel, for the shapes of
-  // the last run or for the given shapes: Describe({{"X", {1, 3, 224, 224}}}). Without known
-  // shapes, describes the nodes and their types.
-  std::string Describe() const;
-  std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
-
   // The state that executors of the plan share.
   const detail::IntrusivePtr<detail::PlanState>& state() const { return state_; }
 
@@ -12877,6 +12921,12 @@ class Plan {
 
   detail::IntrusivePtr<detail::PlanState> state_;
 };
+
+// Returns text for people: the schedule, the memory plan and each node's kernel, for the shapes of
+// the last run or for the given shapes: ToString(plan, {{"X", {1, 3, 224, 224}}}). Without known
+// shapes: the nodes and their types.
+std::string ToString(const Plan& plan);
+std::string ToString(const Plan& plan, const std::vector<std::pair<std::string, Shape>>& shapes);
 
 // Makes a plan of a copy of the graph. If the graph declares the dtype and shape of every input,
 // selects kernels and plans memory at once, else for each set of shapes at its first run. Throws
@@ -12905,7 +12955,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // that share bytes in place are one box with both names. A value whose shape a run decides has the
 // box of its bound, and "(at most)" behind its name. Throws the errors of Plan::memory(), and
 // kNotFound for a device on which the plan has no arena.
-std::string DrawMemory(const Plan& plan, Device device = {});
+std::string ToSvg(const Plan& plan, Device device = {});
 
 // Returns the graph for Graphviz, for the shapes used last, with the backend of each node.
 // Converters between layouts are orange. Throws the errors of Plan::memory().
@@ -12969,10 +13019,13 @@ class NamedTensors {
 // Each new set of input shapes is planned once and kept, for up to PlanOptions::max_shapes sets.
 class Executor : public Observable<Executor> {
  public:
+  // Makes the operators and takes their memory if the plan knows all shapes; otherwise the first
+  // run does so, and every run with new shapes.
   explicit Executor(Plan plan);
   // Cancels a run of RunAsync that is in progress; returns when no operator is running.
   ~Executor();
 
+  // Returns the plan that runs.
   const Plan& plan() const;
 
   // Runs with these inputs and the bound tensors. Throws kNotFound for a name that is no input;
@@ -13125,7 +13178,7 @@ bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
                       const std::vector<GradientValue>& g_output, GradientNames& names,
                       GradientOpsMeta& meta);
 // Installs MakeBodyGradient: from now on a node that carries one graph and runs it has a gradient.
-void UseGradientsOfCarriedGraphs();
+void UseGradientsOfGraphSubgraphs();
 
 }  // namespace detail
 }}  // namespace opkit
@@ -13305,21 +13358,21 @@ struct MemoryTable {
 
 // Parses the text of a file. Its columns may have any order, with or without `offset`; an id is any
 // text without a comma. Throws kInvalidArgument; the message begins with the line number.
-MemoryTable ReadMemoryCsv(std::string_view text);
+MemoryTable ParseMemoryCsv(std::string_view text);
 
 // Writes the text of a file. Without `ids`, numbers the buffers from 0; without `offsets`, omits
 // that column. Throws kInvalidArgument if there are not as many offsets or ids as buffers, and for
 // an id with a comma or a line end.
-std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
-                           const std::vector<int64_t>& offsets = {},
-                           const std::vector<std::string>& ids = {});
+std::string ToCsv(const std::vector<MemoryInterval>& buffers,
+                  const std::vector<int64_t>& offsets = {},
+                  const std::vector<std::string>& ids = {});
 
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
 // ---- opkit/graph/print/memory_svg.hpp
-// DrawMemoryPlan: draws a memory plan: time from left to right, addresses from bottom to top, a
+// ToSvg: draws a memory plan: time from left to right, addresses from bottom to top, a
 // rectangle for each buffer, coloured by its lifetime, and a line at the lower bound.
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
@@ -13338,15 +13391,15 @@ struct MemorySvgOptions {
 // and arena bytes, lower bound and ratio below the title. A tooltip shows name, size and lifetime
 // of the buffer under the mouse. Throws kInvalidArgument if there are not as many offsets or names
 // as buffers.
-std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
-                           const MemorySvgOptions& options = {});
+std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                  const MemorySvgOptions& options = {});
 
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 
 // ---- opkit/graph/print/print.hpp
-// PrintGraph: prints a graph as text, with one line for each input, constant, node and output; or
+// ToString: prints a graph as text, with one line for each input, constant, node and output; or
 // the difference between the texts of two graphs, which shows the effect of a pass.
 #ifndef OPKIT_GRAPH_PRINT_PRINT_HPP_
 #define OPKIT_GRAPH_PRINT_PRINT_HPP_
@@ -13354,14 +13407,14 @@ std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const Mem
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns lines such as "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) ->
-// (Y)", "output Y". A node's line has its attributes, and its device, engine and control inputs if
-// they are set. A graph with errors can be printed too.
-std::string PrintGraph(const Graph& graph);
+// (Y)", "output Y". A node's line has its attributes, and its device, backends and control inputs
+// if they are set. A graph with errors can be printed too.
+std::string ToString(const Graph& graph);
 
 // Returns the lines of both graphs: "- " before lines that only `before` has, "+ " before lines
 // that only `after` has, two spaces before common lines. The time is proportional to the product of
 // the numbers of lines that differ.
-std::string PrintGraph(const Graph& before, const Graph& after);
+std::string ToString(const Graph& before, const Graph& after);
 
 }}  // namespace opkit
 
@@ -13603,17 +13656,17 @@ struct PartitionReport {
   std::vector<Subgraph> subgraphs;
 
   int num_taken() const;  // nodes in accepted subgraphs
-  // Returns text for people: a few lines for each subgraph, then a line for each node.
-  std::string ToText() const;
-  // Returns {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes",
-  // "inputs", "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
-  // "flat_ns", "own_ns", "rejected"}], "nodes": [{"node": 0, "op", "name", "subgraph" and
-  // "taken_by", or "refused": {partitioner: reason}}]}.
-  std::string ToJson() const;
-  // Returns the graph in the language of Graphviz, with a coloured box around each accepted
-  // subgraph.
-  std::string ToDot(const DotOptions& options = {}) const;
 };
+
+// Returns text for people: a few lines for each subgraph, then a line for each node.
+std::string ToString(const PartitionReport& report);
+// Returns {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes",
+// "inputs", "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
+// "flat_ns", "own_ns", "rejected"}], "nodes": [{"node": 0, "op", "name", "subgraph" and
+// "taken_by", or "refused": {partitioner: reason}}]}.
+std::string ToJson(const PartitionReport& report);
+// Returns the graph in the language of Graphviz, with a coloured box around each accepted subgraph.
+std::string ToDot(const PartitionReport& report, const DotOptions& options = {});
 
 }}  // namespace opkit
 
@@ -13903,7 +13956,7 @@ class NamedParts {
 
 // ---- opkit/graph/partition/cut.hpp
 // CutSubgraphs: joins the nodes that a partitioner takes into few subgraphs, each of which can run
-// as one node. LeavingPath: shows why a set of nodes cannot. Both work only on numbers.
+// as one node. PathThroughOutside: shows why a set of nodes cannot. Both work only on numbers.
 #ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
 #define OPKIT_GRAPH_PARTITION_CUT_HPP_
 
@@ -13949,7 +14002,7 @@ CutResult CutSubgraphs(const CutProblem& problem);
 // Returns the nodes of a path that leaves the set and comes back to it: the first and last node are
 // inside. Empty if there is no such path; the set can then run as one node. `inside` has an element
 // for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
-std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
+std::vector<int> PathThroughOutside(const CutProblem& problem, const std::vector<char>& inside);
 
 }}  // namespace opkit
 
@@ -14044,10 +14097,13 @@ class PartitionValue {
 // A node. A cheap handle that is valid as long as its view.
 class PartitionNode {
  public:
+  // A handle of the node with this number; -1 for none.
   PartitionNode(const PartitionView* view, int index) : view_(view), index_(index) {}
 
+  // exists() is false for a node that there is none of; then no other member may be called.
   bool exists() const { return index_ >= 0; }
   int index() const { return index_; }
+  // Return the node as the graph has it, and its parts.
   const OperatorDef& def() const;
   const std::string& op() const { return def().type(); }
   const std::string& name() const { return def().name(); }
@@ -14082,6 +14138,7 @@ class PartitionView {
   PartitionView(const GraphView& structure, const GraphTypes& types, std::vector<char> taken = {})
       : structure_(&structure), types_(&types), taken_(std::move(taken)) {}
 
+  // Return the graph, its GraphView and its inferred types, and the numbers of nodes and values.
   const Graph& graph() const { return structure_->graph(); }
   const GraphView& structure() const { return *structure_; }
   const GraphTypes& types() const { return *types_; }
@@ -14132,6 +14189,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The nodes that a partitioner takes or refuses. Taking a node again changes its kind and set.
 class PartitionAnswer {
  public:
+  // An answer that takes nothing yet.
   explicit PartitionAnswer(const PartitionView& view)
       : view_(&view),
         kinds_(detail::Index(view.num_nodes()), kNotTaken),
@@ -14152,6 +14210,7 @@ class PartitionAnswer {
   void Refuse(const PartitionNode& node, std::string why) { Refuse(node.index(), std::move(why)); }
   void Refuse(int node, std::string why);
 
+  // Returns the view of the graph that the answer is about.
   const PartitionView& view() const { return *view_; }
   // By node: its kind, kNotTaken if it stays; its set; the reason of a refusal.
   const std::vector<int>& kinds() const { return kinds_; }
@@ -14371,12 +14430,12 @@ concept AcceptWithTensors =
 // Calls f with the parameters of its form. The form with a pointer is MXNet 1.7's, which uses the
 // ids as flags: 0 leaves a node alone.
 template <class F>
-MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
-                               StringMapArgument& options) {
+ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
+                             StringMapArgument& options) {
   if constexpr (SupportedOpsOfVector<F>) {
-    return static_cast<MXReturnValue>(f(std::move(json), ids, options));
+    return static_cast<ReturnValue>(f(std::move(json), ids, options));
   } else {
-    const auto answer = static_cast<MXReturnValue>(
+    const auto answer = static_cast<ReturnValue>(
         f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
     for (int& id : ids)
       if (id == 0) id = -2;
@@ -14384,15 +14443,15 @@ MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
   }
 }
 template <class F>
-MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
-                                 StringMapArgument& options, StringMapArgument& attrs,
-                                 TensorMapArgument& args, TensorMapArgument& aux) {
+ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
+                               StringMapArgument& options, StringMapArgument& attrs,
+                               TensorMapArgument& args, TensorMapArgument& aux) {
   if constexpr (AcceptWithTensors<F>)
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
   else if constexpr (AcceptWithAttributes<F>)
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs));
   else
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
 }
 
 }  // namespace detail
@@ -14400,14 +14459,168 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
-// ---- opkit/graph/partition/register_partitioner.hpp
+// ---- opkit/op/function/partitioner_builder.hpp
 // REGISTER_PARTITIONER: makes a partitioner of functions. They have the signatures of MXNet's
-// loadable partitioners, which read JSON, or opkit's typed signatures, which read PartitionView.
-#ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
-#define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+// loadable partitioners, which read JSON, or opkit's typed signatures, which read PartitionView and
+// need opkit/partition.hpp. The builder is one; its host is GraphPartitionerHost
+// (graph/partition/register_partitioner.hpp) in a unit that includes opkit/partition.hpp, else
+// LibraryPartitionerHost (plugin/export/library_partitioner.hpp).
+#ifndef OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
+#define OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
+
+// The names that the setters of REGISTER_PARTITIONER store, without the functions.
+struct PartitionerRecord {
+  std::string name, problem, subgraph_op = "Subgraph";
+  std::vector<std::pair<int, std::string>> subgraph_ops;  // for kinds with their own operator
+
+  // Returns the operator that replaces subgraphs of a kind.
+  const std::string& SubgraphOp(int kind) const {
+    for (size_t i = subgraph_ops.size(); i > 0; --i)  // the last call for the kind counts
+      if (subgraph_ops[i - 1].first == kind) return subgraph_ops[i - 1].second;
+    return subgraph_op;
+  }
+};
+
+}  // namespace detail
+
+// Sets the functions of a partitioner; REGISTER_PARTITIONER makes the builder. The setters accept
+// functions, function pointers and lambdas. Several threads may call these. If none of them takes
+// the options, a request with a partitioner's own option is an Error (kInvalidArgument). Functions
+// with MXNet's signatures return SUCCESS, or FAIL after OPKIT_ERROR_MSG. Typed functions
+// return nothing and throw errors.
+//
+//   void supported(const PartitionView& view, PartitionAnswer& answer) {
+//     for (const PartitionNode& node : view.nodes())
+//       if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
+//   }
+//   REGISTER_PARTITIONER(myProp).setSupportedOps(supported).setSubgraphOp("_custom_subgraph_op");
+//
+// Host stores the functions: kTakesMark<F> and kTakesReview<F> are true for its typed signatures.
+// Mark, Review and Selector convert a typed function, JsonMark and JsonReview one with MXNet's
+// signature.
+template <class Host>
+class BasicPartitionerBuilder {
+ public:
+  BasicPartitionerBuilder(const char* name, const char* file, int line) : host_(name, file, line) {}
+
+  // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
+  // optional third parameter; or it has MXNet's signature
+  //   ReturnValue f(std::string json, const int num_ids, int* ids,
+  //                   std::unordered_map<std::string, std::string>& options)
+  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
+  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
+  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
+  template <class F>
+  BasicPartitionerBuilder& setSupportedOps(F f) {
+    constexpr bool kTyped = Host::template kTakesMark<F>;
+    static_assert(kTyped || detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
+                  "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
+                  "answer), which needs opkit/partition.hpp, or ReturnValue f(std::string json, "
+                  "const int num_ids, int* ids, std::unordered_map<std::string, std::string>& "
+                  "options)");
+    if constexpr (kTyped)
+      return Once(host_.record().mark, "setSupportedOps", host_.Mark(std::move(f)));
+    else
+      return Once(host_.record().mark, "setSupportedOps",
+                  host_.JsonMark([f](std::string json, std::vector<int>& ids,
+                                     detail::StringMapArgument& options) mutable {
+                    return detail::CallSupportedOps(f, std::move(json), ids, options);
+                  }));
+  }
+  // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph; it
+  // needs opkit/partition.hpp:
+  //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
+  template <class F>
+  BasicPartitionerBuilder& setCreateSelector(F make) {
+    constexpr bool kFits = requires { host_.Selector(std::move(make)); };
+    static_assert(kFits,
+                  "setCreateSelector(f): write std::unique_ptr<SubgraphSelector> f(const "
+                  "PartitionView& view, const PartitionArguments& options), which needs "
+                  "opkit/partition.hpp");
+    if constexpr (kFits)
+      Once(host_.record().make_selector, "setCreateSelector", host_.Selector(std::move(make)));
+    return *this;
+  }
+  // Sets the operator that replaces a subgraph, or subgraphs of one kind. The default is
+  // "Subgraph", which runs the subgraph in the program.
+  BasicPartitionerBuilder& setSubgraphOp(std::string op) {
+    host_.record().subgraph_op = std::move(op);
+    return *this;
+  }
+  BasicPartitionerBuilder& setSubgraphOp(std::string op, int kind) {
+    host_.record().subgraph_ops.emplace_back(kind, std::move(op));
+    return *this;
+  }
+  // Sets the function that accepts or rejects every legal subgraph: void f(SubgraphReview&), with
+  // PartitionArguments as an optional second parameter, or MXNet's
+  //   ReturnValue f(std::string json, int subgraph_id, bool* accept,
+  //                   std::unordered_map<std::string, std::string>& options,
+  //                   std::unordered_map<std::string, std::string>& attrs,
+  //                   std::map<std::string, OpTensor>& args, std::map<std::string, OpTensor>& aux)
+  // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
+  // constants of the subgraph; `aux` is empty.
+  template <class F>
+  BasicPartitionerBuilder& setAcceptSubgraph(F f) {
+    constexpr bool kTyped = Host::template kTakesReview<F>;
+    static_assert(kTyped || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
+                      detail::AcceptWithTensors<F>,
+                  "setAcceptSubgraph(f): write void f(SubgraphReview& review), which needs "
+                  "opkit/partition.hpp, or ReturnValue f(std::string json, int subgraph_id, "
+                  "bool* accept, std::unordered_map<std::string, std::string>& options)");
+    if constexpr (kTyped)
+      return Once(host_.record().review, "setAcceptSubgraph", host_.Review(std::move(f)));
+    else
+      return Once(host_.record().review, "setAcceptSubgraph",
+                  host_.JsonReview(
+                      [f](std::string json, int id, bool* accept,
+                          detail::StringMapArgument& options, detail::StringMapArgument& attrs,
+                          detail::TensorMapArgument& args, detail::TensorMapArgument& aux) mutable {
+                        return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
+                                                          attrs, args, aux);
+                      }));
+  }
+  // Does the same as setAcceptSubgraph, which is MXNet's older name.
+  template <class F>
+  BasicPartitionerBuilder& setReviewSubgraph(F f) {
+    return setAcceptSubgraph(std::move(f));
+  }
+
+ private:
+  // Stores a function; a second call of the same setter is a problem of the registration.
+  template <class Function>
+  BasicPartitionerBuilder& Once(Function& slot, const char* setter, Function f) {
+    if (slot)
+      host_.record().problem = StrCat(setter, " is called twice");
+    else
+      slot = std::move(f);
+    return *this;
+  }
+
+  Host host_;
+};
+
+}}  // namespace opkit
+
+// Registers a partitioner at namespace scope: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…;
+#undef OPKIT_REGISTER_PARTITIONER  // the sentence of not_included.hpp
+#define OPKIT_REGISTER_PARTITIONER(name)                                               \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                      \
+  [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_partitioner_) =                \
+      ::opkit::BasicPartitionerBuilder<decltype(::opkit::detail::PartitionerHost(0))>( \
+          #name, __FILE__, __LINE__)
+
+#endif  // OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
+
+// ---- opkit/graph/partition/register_partitioner.hpp
+// Host of REGISTER_PARTITIONER in a unit that includes opkit/partition.hpp: the functions are
+// opkit's typed ones or MXNet's, and the partitioner is in this image's PartitionerRegistry.
+#ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+#define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // opkit's typed signatures of a partitioner's functions.
 template <class F>
@@ -14421,19 +14634,17 @@ template <class F>
 concept TypedReviewWithOptions =
     std::is_invocable_v<F&, SubgraphReview&, const PartitionArguments&>;
 
-// The functions and names that the setters of REGISTER_PARTITIONER store.
-struct PartitionerRecord {
-  using Mark = UniqueFunction<void(PartitionAnswer&, const PartitionArguments&)>;
-  using MakeSelector = UniqueFunction<std::unique_ptr<SubgraphSelector>(const PartitionView&,
-                                                                        const PartitionArguments&)>;
-  using Review = UniqueFunction<void(SubgraphReview&, const PartitionArguments&)>;
+// The functions that the setters of REGISTER_PARTITIONER store. Mutable: const members call them.
+struct GraphPartitionerRecord : PartitionerRecord {
+  using MarkFunction = UniqueFunction<void(PartitionAnswer&, const PartitionArguments&)>;
+  using SelectorFunction = UniqueFunction<std::unique_ptr<SubgraphSelector>(
+      const PartitionView&, const PartitionArguments&)>;
+  using ReviewFunction = UniqueFunction<void(SubgraphReview&, const PartitionArguments&)>;
 
-  std::string name, problem, subgraph_op = "Subgraph";
-  std::map<int, std::string> subgraph_ops;  // by kind; subgraph_op for other kinds
-  bool reads_options = false;               // a function takes the options
-  mutable Mark mark;                        // mutable: const members call these functions
-  mutable MakeSelector make_selector;
-  mutable Review review;
+  bool reads_options = false;  // a function takes the options
+  mutable MarkFunction mark;
+  mutable SelectorFunction make_selector;
+  mutable ReviewFunction review;
 };
 
 // The partitioner of a REGISTER_PARTITIONER.
@@ -14445,160 +14656,79 @@ class FunctionPartitioner final : public Partitioner {
       const PartitionView& view, const PartitionArguments& arguments) const override;
   OPKIT_INLINE std::string problem() const override;
 
-  PartitionerRecord record;
+  GraphPartitionerRecord record;
 };
 
 // A function with MXNet's signature. MarkByJson and ReviewByJson write the graph as JSON, call such
 // a function and apply its results.
 using SupportedOpsCall =
-    FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
+    FunctionRef<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
 using AcceptCall =
-    FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                              TensorMapArgument&, TensorMapArgument&)>;
+    FunctionRef<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                            TensorMapArgument&, TensorMapArgument&)>;
 void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                 SupportedOpsCall call);
 void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
 
-}  // namespace detail
-
-// Sets the functions of a partitioner; REGISTER_PARTITIONER makes the builder. The setters accept
-// functions, function pointers and lambdas. Several threads may call these. If none of them takes
-// the options, a request with a partitioner's own option is an Error (kInvalidArgument). Functions
-// with MXNet's signatures return MX_SUCCESS, or MX_FAIL after OPKIT_ERROR_MSG. Typed functions
-// return nothing and throw errors.
-//
-//   void supported(const PartitionView& view, PartitionAnswer& answer) {
-//     for (const PartitionNode& node : view.nodes())
-//       if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
-//   }
-//   REGISTER_PARTITIONER(myProp).setSupportedOps(supported).setSubgraphOp("_custom_subgraph_op");
-class PartitionerBuilder {
+// The host of a BasicPartitionerBuilder. Adds the partitioner to the registry.
+class GraphPartitionerHost {
  public:
-  OPKIT_INLINE PartitionerBuilder(const char* name, const char* file, int line) noexcept;
+  template <class F>
+  static constexpr bool kTakesMark = TypedSupportedOps<F> || TypedSupportedOpsWithOptions<F>;
+  template <class F>
+  static constexpr bool kTakesReview = TypedReview<F> || TypedReviewWithOptions<F>;
 
-  // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
-  // optional third parameter; or it has MXNet's signature
-  //   MXReturnValue f(std::string json, const int num_ids, int* ids,
-  //                   std::unordered_map<std::string, std::string>& options)
-  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
-  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
-  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
+  OPKIT_INLINE GraphPartitionerHost(const char* name, const char* file, int line) noexcept;
+  GraphPartitionerRecord& record() { return partitioner_->record; }
+
   template <class F>
-  PartitionerBuilder& setSupportedOps(F f) {
-    static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F> ||
-                      detail::TypedSupportedOps<F> || detail::TypedSupportedOpsWithOptions<F>,
-                  "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
-                  "answer), or MXReturnValue f(std::string json, const int num_ids, int* ids, "
-                  "std::unordered_map<std::string, std::string>& options)");
-    record().reads_options |=
-        detail::TypedSupportedOpsWithOptions<F> || !detail::TypedSupportedOps<F>;
-    if constexpr (detail::TypedSupportedOpsWithOptions<F>)
-      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
-        f(answer.view(), answer, arguments);
-      });
-    else if constexpr (detail::TypedSupportedOps<F>)
-      return SetMark([f](PartitionAnswer& answer, const PartitionArguments&) mutable {
-        f(answer.view(), answer);
-      });
-    else
-      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
-        detail::MarkByJson(
-            answer, arguments,
-            [&f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) {
-              return detail::CallSupportedOps(f, std::move(json), ids, options);
-            });
-      });
+  GraphPartitionerRecord::MarkFunction Mark(F f) {
+    record().reads_options |= TypedSupportedOpsWithOptions<F>;
+    return
+        [f](PartitionAnswer& answer, [[maybe_unused]] const PartitionArguments& arguments) mutable {
+          if constexpr (TypedSupportedOpsWithOptions<F>)
+            f(answer.view(), answer, arguments);
+          else
+            f(answer.view(), answer);
+        };
   }
-  // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph:
-  //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
-  PartitionerBuilder& setCreateSelector(detail::PartitionerRecord::MakeSelector make) {
+  template <class F>
+  GraphPartitionerRecord::MarkFunction JsonMark(F call) {
     record().reads_options = true;
-    return Once(record().make_selector, "setCreateSelector", std::move(make));
+    return [call](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+      MarkByJson(answer, arguments, call);
+    };
   }
-  // Sets the operator that replaces a subgraph, or subgraphs of one kind. The default is
-  // "Subgraph", which runs the subgraph in the program.
-  PartitionerBuilder& setSubgraphOp(std::string op) {
-    record().subgraph_op = std::move(op);
-    return *this;
+  GraphPartitionerRecord::SelectorFunction Selector(GraphPartitionerRecord::SelectorFunction make) {
+    record().reads_options = true;
+    return make;
   }
-  PartitionerBuilder& setSubgraphOp(std::string op, int kind) {
-    record().subgraph_ops[kind] = std::move(op);
-    return *this;
-  }
-  // Sets the function that accepts or rejects every subgraph: void f(SubgraphReview&), with
-  // PartitionArguments as an optional second parameter, or MXNet's
-  //   MXReturnValue f(std::string json, int subgraph_id, bool* accept,
-  //                   std::unordered_map<std::string, std::string>& options,
-  //                   std::unordered_map<std::string, std::string>& attrs,
-  //                   std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>& aux)
-  // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
-  // constants of the subgraph; `aux` is empty.
   template <class F>
-  PartitionerBuilder& setAcceptSubgraph(F f) {
-    static_assert(
-        detail::TypedReview<F> || detail::TypedReviewWithOptions<F> || detail::AcceptOfJson<F> ||
-            detail::AcceptWithAttributes<F> || detail::AcceptWithTensors<F>,
-        "setAcceptSubgraph(f): write void f(SubgraphReview& review), or MXReturnValue "
-        "f(std::string json, int subgraph_id, bool* accept, std::unordered_map<std::string, "
-        "std::string>& options)");
-    record().reads_options |= detail::TypedReviewWithOptions<F> || !detail::TypedReview<F>;
-    if constexpr (detail::TypedReviewWithOptions<F>)
-      return Once(record().review, "setAcceptSubgraph",
-                  detail::PartitionerRecord::Review(std::move(f)));
-    else if constexpr (detail::TypedReview<F>)
-      return Once(
-          record().review, "setAcceptSubgraph",
-          detail::PartitionerRecord::Review(
-              [f](SubgraphReview& review, const PartitionArguments&) mutable { f(review); }));
-    else
-      return Once(
-          record().review, "setAcceptSubgraph",
-          detail::PartitionerRecord::Review(
-              [f](SubgraphReview& review, const PartitionArguments& arguments) mutable {
-                detail::ReviewByJson(
-                    review, arguments,
-                    [&f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
-                         detail::StringMapArgument& attrs, detail::TensorMapArgument& args,
-                         detail::TensorMapArgument& aux) {
-                      return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
-                                                        attrs, args, aux);
-                    });
-              }));
+  GraphPartitionerRecord::ReviewFunction Review(F f) {
+    record().reads_options |= TypedReviewWithOptions<F>;
+    return
+        [f](SubgraphReview& review, [[maybe_unused]] const PartitionArguments& arguments) mutable {
+          if constexpr (TypedReviewWithOptions<F>)
+            f(review, arguments);
+          else
+            f(review);
+        };
   }
-  // Does the same as setAcceptSubgraph, which is the older name.
   template <class F>
-  PartitionerBuilder& setReviewSubgraph(F f) {
-    return setAcceptSubgraph(std::move(f));
+  GraphPartitionerRecord::ReviewFunction JsonReview(F call) {
+    record().reads_options = true;
+    return [call](SubgraphReview& review, const PartitionArguments& arguments) mutable {
+      ReviewByJson(review, arguments, call);
+    };
   }
 
  private:
-  detail::PartitionerRecord& record() { return partitioner_->record; }
-  PartitionerBuilder& SetMark(detail::PartitionerRecord::Mark mark) {
-    return Once(record().mark, "setSupportedOps", std::move(mark));
-  }
-  // Stores a function; a second call of the same setter is a problem of the registration.
-  template <class Function>
-  PartitionerBuilder& Once(Function& slot, const char* setter, Function f) {
-    if (slot)
-      record().problem = StrCat(setter, " is called twice");
-    else
-      slot = std::move(f);
-    return *this;
-  }
-
-  detail::IntrusivePtr<detail::FunctionPartitioner> partitioner_;
+  IntrusivePtr<FunctionPartitioner> partitioner_;
 };
+GraphPartitionerHost PartitionerHost(int);  // REGISTER_PARTITIONER prefers it to the library's
 
+}  // namespace detail
 }}  // namespace opkit
-
-// Registers a partitioner: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in
-// a program or in a library that includes opkit/partition.hpp. In a library without that header,
-// the macro has no typed forms (plugin/author.hpp).
-#undef OPKIT_REGISTER_PARTITIONER
-#define OPKIT_REGISTER_PARTITIONER(name)                                                       \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                              \
-  [[maybe_unused]] static const ::opkit::PartitionerBuilder OPKIT_UNIQUE(opkit_partitioner_) = \
-      ::opkit::PartitionerBuilder(#name, __FILE__, __LINE__)
 
 #endif  // OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 
@@ -14766,8 +14896,8 @@ class SharedObject : public RefCounted {
   // an open SharedObject of the same, unchanged file. Loads a copy of the file if the loader would
   // give an old image instead: of a file that was rebuilt, or that was closed and stayed mapped. A
   // path without '/' is a file in the current directory. The file must not be written to meanwhile.
-  // Throws kNotFound for a missing file or dependency; kUnsupported for another machine's file, or
-  // for a feature that this system lacks; kFailedPrecondition without room for a copy; else
+  // Throws kIo for a missing file or dependency; kUnsupported for another machine's file, or
+  // for a feature that this system lacks; kIo without room for a copy; else
   // kInvalidArgument.
   static IntrusivePtr<SharedObject> Open(const std::string& path);
   // Opens the file with variables of its own in any case, by loading a copy of the file.
@@ -14864,7 +14994,7 @@ using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct LoadOptions {
   // Backend name of the library's kernels for operators that exist already; a node selects them
-  // with .Engine(backend). Empty for the file's name without "lib" and ".so".
+  // with .Backends(backend). Empty for the file's name without "lib" and ".so".
   std::string backend = {};
   // Puts the library's kernels before those that an operator has already, until the library is
   // unloaded.
@@ -14878,6 +15008,7 @@ struct UnloadReport {
   bool unmapped = false;               // true if no code of it is left in the process
   std::vector<std::string> pinned_by;  // else its symbols that may hold it there
   std::string finalize_failure = {};   // what its finalize threw; empty if it returned normally
+  // Returns the report as a sentence.
   friend std::string ToString(const UnloadReport& report);
 };
 
@@ -14894,7 +15025,7 @@ class Library {
   Library() = default;
   // Loads a file and registers all of its operators, or none. A file that is loaded already and has
   // not changed is not loaded again. An operator that exists already gets another backend. A file
-  // without operators causes a warning to the log hook (SetLogHook). Throws kNotFound for a missing
+  // without operators causes a warning to the log hook (SetLogHook). Throws kIo for a missing
   // file; kUnsupported for a file of another machine or another ABI version; kInvalidArgument for a
   // file that is not such a library, or has a fault; kAlreadyExists for two operators of one name
   // in it; kFailedPrecondition for a loaded file with other options; or the failure that the
@@ -15136,6 +15267,28 @@ std::string ToJson(const ProfileDiff& diff);
 
 #endif  // OPKIT_PROFILE_PROFILE_DIFF_HPP_
 
+// ---- opkit/profile/chrome_trace.hpp
+// Writes a profile as a Chrome trace: JSON that Perfetto (https://ui.perfetto.dev) and
+// chrome://tracing show. Also the default format of SaveProfileFile.
+#ifndef OPKIT_PROFILE_CHROME_TRACE_HPP_
+#define OPKIT_PROFILE_CHROME_TRACE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Writes the JSON object form of the trace event format. Spans are complete events (X) on the track
+// of their thread. Each time in which a custom operator's own code runs is a slice
+// "MyOp::user_code" inside its span. Work that continues after its span is an async pair (b, e).
+// The pair ends with the operator's event or, if the device has a clock, with the work on the
+// device. Arrows (bind_id) lead from the push of a task, a complete event without duration, to its
+// run. Times are microseconds with three decimals. Bytes of a name that are not UTF-8 become
+// U+FFFD. Counter values that are not finite are left out. Throws kIo if the file
+// cannot be written.
+void SaveChromeTrace(const Profile& profile, const std::string& path);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
+
 // ---- opkit/profile/environment.hpp
 // Profiles a program without a change to its source: OPKIT_PROFILE=trace.json in the environment.
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
@@ -15146,7 +15299,7 @@ namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
 // session lasts to the end of the process, or until the program calls Profiler::Start.
-// WriteProfileFile then writes the file, with the process id for each "%p" in its name. Returns
+// SaveProfileFile then writes the file, with the process id for each "%p" in its name. Returns
 // true if a session was started, by this call or an earlier one.
 bool ProfileByEnvironment();
 
@@ -15238,6 +15391,25 @@ struct ProfileOptions {
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_OPTIONS_HPP_
+
+// ---- opkit/profile/perfetto_trace.hpp
+// Writes a profile as a native Perfetto trace, for https://ui.perfetto.dev: a quarter of the size
+// of JSON.
+#ifndef OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+#define OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
+// differences. Slices, counters, markers and arrows are those of SaveChromeTrace. Work that
+// continues after its span is a slice on a track "asynchronous"; there are as many such tracks as
+// slices overlap. A slice has its invocation's id if another track refers to it. Throws
+// kIo if the file cannot be written.
+void SavePerfettoTrace(const Profile& profile, const std::string& path);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
 
 // ---- opkit/profile/machine_rates.hpp
 // MachineRates: how fast a machine computes and moves bytes. MachinePeak (machine_peak.hpp)
@@ -15343,7 +15515,7 @@ std::string ToJson(const ProfileTable& table);
 #endif  // OPKIT_PROFILE_PROFILE_TABLE_HPP_
 
 // ---- opkit/profile/report.hpp
-// WriteReport: writes a profile as a page for a browser. The writer itself is
+// SaveReport: writes a profile as a page for a browser. The writer itself is
 // opkit/report/report.hpp, which registers itself if a program includes it. Programs that only
 // record do not compile it.
 #ifndef OPKIT_PROFILE_REPORT_HPP_
@@ -15378,10 +15550,10 @@ struct RunReport {
 
 // Writes a profile as a page. `table` sets the options of its table; `table.peak` adds a roofline.
 // `run` adds the graph, its memory, and what partitioners took of it. Throws kUnsupported if no
-// file of the program includes opkit/report/report.hpp, kFailedPrecondition if the file cannot be
+// file of the program includes opkit/report/report.hpp, kIo if the file cannot be
 // written.
-void WriteReport(const Profile& profile, const std::string& path,
-                 const ProfileTableOptions& table = {}, const RunReport& run = {});
+void SaveReport(const Profile& profile, const std::string& path,
+                const ProfileTableOptions& table = {}, const RunReport& run = {});
 
 namespace detail {
 
@@ -15402,8 +15574,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Profile& profile, const std::
 //   Profiler::Start();
 //   executor.Run();
 //   Profiler::Stop();
-//   std::puts(ToString(Profiler::Table()).c_str());
-//   Profiler::WriteChromeTrace("trace.json");   // for https://ui.perfetto.dev
+//   std::puts(ToString(MakeProfileTable(Profiler::Read())).c_str());
+//   SaveChromeTrace(Profiler::Read(), "trace.json");   // for https://ui.perfetto.dev
 #ifndef OPKIT_PROFILE_PROFILER_HPP_
 #define OPKIT_PROFILE_PROFILER_HPP_
 
@@ -15425,17 +15597,9 @@ class Profiler {
   static void Resume();
   static bool IsRunning();
 
-  // Returns the session's recording so far: all threads, spans that are still open included.
+  // Returns the session's recording so far, and keeps it: all threads, spans that are still open
+  // included. MakeProfileTable, SaveChromeTrace, SavePerfettoTrace and SaveReport take it.
   static Profile Read();
-  static ProfileTable Table(const ProfileTableOptions& options = {});
-  // Writes the recording so far to a file, and keeps it. Throws kFailedPrecondition if the file
-  // cannot be written.
-  static void WriteChromeTrace(const std::string& path);
-  static void WritePerfettoTrace(const std::string& path);
-  // Writes a page for a browser. Also throws kUnsupported if the program does not include
-  // opkit/report/report.hpp.
-  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {},
-                          const RunReport& run = {});
 };
 
 // Records a part of the program's own code, as a child of the current invocation. A scope must end
@@ -15470,113 +15634,6 @@ void ProfileFrame(std::string_view name = "frame");
 #define OPKIT_PROFILE_HPP_
 
 #endif  // OPKIT_PROFILE_HPP_
-
-// ---- opkit/base/registry.hpp
-// Registry: creators of objects by name, for a program's own factories (Caffe2's
-// C10_DEFINE_REGISTRY): readers of file formats, schedulers, and other classes that are chosen by
-// name and defined in many files. Operators have OpRegistry, which knows devices and backends.
-#ifndef OPKIT_BASE_REGISTRY_HPP_
-#define OPKIT_BASE_REGISTRY_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-//   struct Reader { virtual ~Reader() = default; … };
-//   OPKIT_DEFINE_REGISTRY(Readers, Reader, const std::string& path)   // at namespace scope
-//
-//   OPKIT_REGISTER_CLASS(Readers, "csv", CsvReader);     // constructed from a std::string
-//   OPKIT_REGISTER_CREATOR(Readers, "gz", &MakeUnzipping);
-//
-//   std::unique_ptr<Reader> reader = Readers().Create("csv", "table.csv");
-//
-// Registration is safe in static initialisers and in headers: it never throws, and the same line in
-// two units is one registration. Thread-safe.
-template <class Base, class... Args>
-class Registry {
- public:
-  using Creator = std::unique_ptr<Base> (*)(Args...);
-
-  explicit Registry(const char* name) : name_(name) {}
-
-  // Creates the object. Errors: kNotFound with the nearest name; kAlreadyExists, with both places,
-  // for a name that is registered at two.
-  template <class... Given>
-  std::unique_ptr<Base> Create(std::string_view name, Given&&... args) const {
-    return Find(name)(std::forward<Given>(args)...);
-  }
-  bool Has(std::string_view name) const {
-    detail::MutexLock lock(mutex_);
-    return rows_.Has(name);
-  }
-  // Returns the names in alphabetical order.
-  std::vector<std::string> Names() const {
-    detail::MutexLock lock(mutex_);
-    return rows_.Names();
-  }
-
-  // Creates an object of `Class`; its address is a Creator.
-  template <class Class>
-  static std::unique_ptr<Base> New(Args... args) {
-    return std::make_unique<Class>(std::forward<Args>(args)...);
-  }
-
-  // Returns true, for static initialisers; false if memory runs out.
-  bool Register(const char* name, Creator creator, const char* file, int line) noexcept try {
-    detail::MutexLock lock(mutex_);
-    Row& first = rows_[name];
-    if (!first.creator)
-      first = {creator, file, line, {}};
-    else if (!detail::SamePlace(first.file, first.line, file, line))
-      first.problem = StrCat("'", name, "' is registered in ", name_, " at ", first.file, ":",
-                             first.line, " and at ", file, ":", line, "; remove one of them");
-    return true;
-  } catch (...) {
-    return false;
-  }
-
- private:
-  struct Row {
-    Creator creator = nullptr;
-    const char* file = nullptr;
-    int line = 0;
-    std::string problem;
-  };
-
-  Creator Find(std::string_view name) const {
-    {
-      detail::MutexLock lock(mutex_);
-      if (const Row* row = rows_.Find(name)) {
-        if (!row->problem.empty()) Throw(ErrorCode::kAlreadyExists, row->problem);
-        return row->creator;
-      }
-    }
-    Throw(ErrorCode::kNotFound, name_, " has no '", name, "'", SuggestName(name, Names()));
-  }
-
-  const char* const name_;
-  mutable detail::Mutex mutex_;
-  NameMap<Row> rows_;
-};
-
-}}  // namespace opkit
-
-// Defines `name()`, the registry of creators (args…) -> std::unique_ptr<base> of this program
-// image.
-#define OPKIT_DEFINE_REGISTRY(name, base, ...)                                       \
-  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_DEFINE_REGISTRY);                                   \
-  inline ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__>& name() {                \
-    static ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__> opkit_registry(#name); \
-    return opkit_registry;                                                           \
-  }
-#define OPKIT_REGISTER_CREATOR(registry, name, ...)                 \
-  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_CREATOR);                 \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_creator_) = \
-      registry().Register(name, __VA_ARGS__, __FILE__, __LINE__)
-// Registers a class that is constructed from the registry's arguments.
-#define OPKIT_REGISTER_CLASS(registry, name, ...) \
-  OPKIT_REGISTER_CREATOR(                         \
-      registry, name, (&std::remove_reference_t<decltype(registry())>::template New<__VA_ARGS__>))
-
-#endif  // OPKIT_BASE_REGISTRY_HPP_
 
 // ---- opkit/core/channels_last.hpp
 // ChannelsLast: the layout "NHWC", in which the channels of a tensor [N, C, ...] lie together.
@@ -15791,12 +15848,13 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Copies have a stream of their own on every device.
 enum class OpKind : uint8_t { kNormal, kCopy };
 
+// The options of one operation that an Engine runs.
 struct PushOptions {
-  int priority = 0;       // ready operations of higher priority start first
-  const char* name = "";  // for messages; not copied
-  OpKind kind = OpKind::kNormal;
-  Device device = {};   // other than the CPU: the operation is issued on its stream
-  bool update = false;  // also reads the Vars that it writes: skipped if one has failed
+  int priority = 0;               // ready operations of higher priority start first
+  const char* name = "";          // for messages; not copied
+  OpKind kind = OpKind::kNormal;  // kCopy: on the device's stream for copies
+  Device device = {};             // other than the CPU: the operation is issued on its stream
+  bool update = false;            // also reads the Vars that it writes: skipped if one has failed
 };
 
 namespace detail {
@@ -15944,6 +16002,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
+// The options of an Engine.
 struct EngineOptions {
   int threads = 0;     // 0: the process's pool, else a pool of the engine's own
   bool naive = false;  // the same as OPKIT_ENGINE=naive in the environment
@@ -15983,8 +16042,10 @@ class Engine {
   // fail as cancelled; failures that no wait has rethrown are dropped.
   ~Engine();
 
+  // True if every operation runs inside its Push.
   bool naive() const;
 
+  // Makes a variable of this engine; DeleteVar frees it, or the engine's destructor.
   Var NewVar();
   // Makes all handles of the Var invalid at once. Operations that were pushed with it still run,
   // and WaitForAll still rethrows their failures.
@@ -16363,7 +16424,7 @@ class FrozenTaskGraph {
   const Schedule& schedule() const;
   // Returns a few lines: the sizes of the graph, how it runs and why. Must not be called during a
   // run.
-  OPKIT_COLD std::string Describe() const;
+  OPKIT_COLD friend std::string ToString(const FrozenTaskGraph& graph);
 
  private:
   friend class TaskGraph;
@@ -16728,9 +16789,10 @@ struct RunComparison {
   bool same() const { return first_different < 0; }
   // Returns one sentence: the first value that differs, with its node and element.
   std::string Verdict() const;
-  // Returns a table with a line for each value, and the verdict.
-  std::string ToText() const;
 };
+
+// Returns a table with a line for each value, and the verdict.
+std::string ToString(const RunComparison& runs);
 
 // Runs `plan` and then `expected`, each on copies of the inputs, and compares their values. The
 // plans may differ in backends, passes or threads: the comparison shows the effect. Nodes that draw
@@ -16741,7 +16803,7 @@ struct RunComparison {
 //
 //   const Plan expected = Compile(graph, {.backends = {"reference"}});
 //   const RunComparison runs = CompareRuns(Compile(graph), expected, {{"X", x}});
-//   if (!runs.same()) std::puts(runs.ToText().c_str());
+//   if (!runs.same()) std::puts(ToString(runs).c_str());
 RunComparison CompareRuns(const Plan& plan, const Plan& expected,
                           const std::vector<NamedTensor>& inputs,
                           const CompareRunsOptions& options = {});
@@ -16773,7 +16835,7 @@ struct NodeValue {
 // the executor once before, with inputs of the same shapes.
 //
 //   for (const NodeValue& value : RunKeepingValues(executor, {{"X", x}}))
-//     WriteNpy(value.name + ".npy", value.tensor);
+//     SaveNpy(value.name + ".npy", value.tensor);
 std::vector<NodeValue> RunKeepingValues(Executor& executor,
                                         const std::vector<NamedTensor>& inputs = {});
 
@@ -17051,10 +17113,11 @@ struct RunProfile {
 //   std::puts(ToString(ProfileOfRun(executor.plan(), Profiler::Read())).c_str());
 RunProfile ProfileOfRun(const Plan& plan, const Profile& profile);
 
-// Returns the same run for WriteReport: the nodes, their predecessors, and the planned memory over
+// Returns the same run for SaveReport: the nodes, their predecessors, and the planned memory over
 // time. Throws the errors of ProfileOfRun.
 //
-//   Profiler::WriteReport("report.html", {}, ReportOfRun(executor.plan(), Profiler::Read()));
+//   SaveReport(Profiler::Read(), "report.html", {}, ReportOfRun(executor.plan(),
+//   Profiler::Read()));
 RunReport ReportOfRun(const Plan& plan, const Profile& profile);
 
 // Returns the run's times, and a table of the critical path with the waits of its nodes.
@@ -17205,7 +17268,8 @@ OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
                                     "already exists",   "out of range",      "uninitialized",
                                     "out of memory",    "unsupported",       "failed precondition",
-                                    "cancelled",        "deadline exceeded", "operator failed"};
+                                    "cancelled",        "deadline exceeded", "operator failed",
+                                    "input or output"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -17788,7 +17852,7 @@ OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
   source.CheckStandard("ShareData");
   if (numel() != source.numel())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
-         source.Describe());
+         source);
   if (!source.is_dense())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
   Tensor shared = source;
@@ -17917,11 +17981,11 @@ OPKIT_INLINE void Tensor::SetDevice(Device device) {
   device_ = device;
 }
 
-OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, shape_, " on ", device_);
-  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
-  if (!is_dense()) out += StrCat(" with strides", strides_);
-  if (!initialized()) out += " (uninitialized)";
+OPKIT_INLINE std::string ToString(const Tensor& tensor) {
+  std::string out = StrCat(tensor.dtype_, tensor.shape_, " on ", tensor.device_);
+  if (!tensor.layout_.is_standard()) out += StrCat(" in ", tensor.layout_);
+  if (!tensor.is_dense()) out += StrCat(" with strides", tensor.strides_);
+  if (!tensor.initialized()) out += " (uninitialized)";
   return out;
 }
 
@@ -17937,7 +18001,7 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
 
 OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
                                      std::initializer_list<detail::Text> parts) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
+  throw Error(code, StrCat("tensor ", *this, ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
@@ -18452,13 +18516,13 @@ struct InternedNames {
   int64_t room = INT64_MAX;
 
   // Never destroyed at the end of the process: threads may still intern names then.
-  static InternedNames& Get() {
+  static InternedNames& Global() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Get(); };
-      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
-                     [] { Get().mutex.ResetAfterFork(); });
+      g_delete_names = [] { delete &Global(); };
+      pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
+                     [] { Global().mutex.ResetAfterFork(); });
       return made;
     }();
     return *table;
@@ -18482,7 +18546,7 @@ inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  InternedNames& table = InternedNames::Get();
+  InternedNames& table = InternedNames::Global();
   MutexLock lock(table.mutex);
   int found = table.names.Find(name);
   if (found < 0) {
@@ -18509,12 +18573,12 @@ OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
   return detail::NumberOfName(name, true);
 }
 OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   table.room = bytes;
 }
 OPKIT_INLINE std::string InternedName(uint32_t number) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   const int at = static_cast<int>(number);
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
@@ -19086,7 +19150,7 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
   for (int i = 0; i < slots; ++i) delete workers_[i].load();
 }
 
-OPKIT_INLINE ThreadPool& ThreadPool::Default() {
+OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
     return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
@@ -19492,7 +19556,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
           int{ThreadPool::kMaxThreads});
   static constinit detail::Mutex mutex;
   detail::MutexLock lock(mutex);
-  ThreadPool& pool = ThreadPool::Default();
+  ThreadPool& pool = ThreadPool::Global();
   const detail::OwnThreads* const before = detail::g_own_threads.load();
   const int pool_threads = before ? before->pool_threads : pool.threads();
   const detail::OwnThreads* const now =
@@ -19681,7 +19745,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
     if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!input->initialized())
       Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
-            input->Describe(), ": nothing was written to it");
+            ToString(*input), ": nothing was written to it");
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -19963,35 +20027,35 @@ OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const ch
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+OPKIT_INLINE OpSchema& OpSchema::Default(std::string_view name, Attribute value) {
   if (AttributeSchema* found = Declared(name, "a default")) {
     found->required = false;
     found->default_value = std::move(value);
   }
   return *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+OPKIT_INLINE OpSchema& OpSchema::Values(std::string_view name, std::vector<std::string> values) {
   if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShape() {
-  return TensorInferenceFunction([](InferenceContext& c) {
+  return Infer([](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) detail::InferLike(c, i, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInput(int input) {
-  return TensorInferenceFunction([input](InferenceContext& c) {
+  return Infer([input](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) detail::InferLike(c, input, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
-  return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+  return Infer([inputs = std::move(inputs)](InferenceContext& c) {
     for (int i = 0; int input : inputs) detail::InferLike(c, input, i++);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int dim) {
-  return TensorInferenceFunction([=](InferenceContext& c) {
+  return Infer([=](InferenceContext& c) {
     const SymbolicShape& in = c.input_shape(input);
     const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
     if (in.has_rank() && (axis < 0 || axis >= in.rank()))
@@ -20001,32 +20065,31 @@ OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int 
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::ScalarType(DType dtype) {
-  return TensorInferenceFunction([dtype](InferenceContext& c) {
+  return Infer([dtype](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
-  return CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                                       const std::vector<TensorInfo>& outputs) {
+  return Cost([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) {
     OpCost cost = detail::Traffic(inputs, outputs);
     if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
     return cost;
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return CostInferenceFunction(
-      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
-                                 const std::vector<TensorInfo>& outputs) mutable {
-        OpCost cost = detail::Traffic(inputs, outputs);
-        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-        const InferenceContext context(def, inputs, outputs);
-        bool all = true;
-        for (const TensorInfo& output : outputs) all &= known(output);
-        for (size_t i = 0; i < inputs.size(); ++i)
-          all &= known(inputs[i]) || def.inputs()[i].empty();
-        if (all) cost.flops = flops(context);
-        return cost;
-      });
+  return Cost([flops = std::move(flops)](const OperatorDef& def,
+                                         const std::vector<TensorInfo>& inputs,
+                                         const std::vector<TensorInfo>& outputs) mutable {
+    OpCost cost = detail::Traffic(inputs, outputs);
+    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+    const InferenceContext context(def, inputs, outputs);
+    bool all = true;
+    for (const TensorInfo& output : outputs) all &= known(output);
+    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+    if (all) cost.flops = flops(context);
+    return cost;
+  });
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -20590,14 +20653,14 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
-    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
                                                          DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
-    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for operator ", op, " on ", ToString(device),
           ", where it has no kernel");
 }
 OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
@@ -20924,7 +20987,7 @@ OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
   for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
   out += ", on " + ToString(def.device());
-  if (!def.engine().empty()) out += ", engine " + def.engine();
+  if (!def.backends().empty()) out += ", backend " + def.backends();
   if (line > 0) out += StrCat(", registered at ", file, ":", line);
   return out;
 }
@@ -21348,8 +21411,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
 
 OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
-  BackendPreference order = SplitBackends(def.engine());
-  if (!def.requires_engine()) {
+  BackendPreference order = SplitBackends(def.backends());
+  if (!def.requires_backends()) {
     for (const std::string& name : AllowedBackends()) order.push_back(name);
     for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
       order.push_back(std::move(name));
@@ -21375,14 +21438,14 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
-  for (const std::string& name : SplitBackends(def.engine()))
+  for (const std::string& name : SplitBackends(def.backends()))
     if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
 }
 
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_engine()) asked.pop_back();  // its rank places the plain kernel
+  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -21397,7 +21460,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
-    if (def.requires_engine() && !Contains(asked, kernel->backend)) continue;
+    if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
     if (!allowed.empty() && !Contains(allowed, kernel->backend)) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
@@ -21406,14 +21469,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     for (size_t i = order.size() - 1; i > 0 && place(order[i]) < place(order[i - 1]); --i)
       std::swap(order[i], order[i - 1]);
   }
-  if (order.empty() && def.requires_engine()) {
+  if (order.empty() && def.requires_backends()) {
     CheckBackends(def);
     if (!refused.empty())
-      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
-            " on ", def.device(),
+      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ",
+            def.backends(), " on ", def.device(),
             ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
             std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
-    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.backends(),
           " on ", def.device(), ", which has none for it");
   }
   if (order.empty() && !refused.empty()) ThrowNoneAllowed(def, refused);
@@ -21744,8 +21807,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{}))
-      .Engine(options.engine, options.require_engine ? kRequired : kPreferred);
+  def_.Device(options.device.value_or(Device{})).Backends(options.backends, options.backend_need);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -22365,10 +22427,8 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
     const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
-  schema
-      .AllowInplace(
-          [typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
-      .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
+  schema.Inplace([typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
+      .Infer([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
 OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
@@ -22481,10 +22541,10 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-// ---- opkit/op/abi/impl/abi_attributes.ipp
+// ---- opkit/op/boundary/convert/impl/abi_attributes.ipp
 // Tensors and attributes across the ABI: outgoing views, and the checks of incoming structs.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -22515,15 +22575,15 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
 
 // Returns why a struct must not be read; null if it may be read.
 template <class Struct>
-const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
+const char* ProblemOfStruct(const Struct* it) {
   if (!it) return "is null";
   if (!IsAligned(it)) return "is not aligned";
-  if (it->size < least_bytes) return "is shorter than version 1.0's";
-  return IsReadable(it, least_bytes) ? nullptr : "says a size that it cannot have";
+  if (it->size < kFirstBytes<Struct>) return "is shorter than version 1.0's";
+  return IsReadable(it) ? nullptr : "says a size that it cannot have";
 }
 
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (const char* problem = ProblemOfStruct(view, kTensorBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(view)) return problem;
   if (view->dtype <= 0 || view->dtype >= kNumDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
@@ -22547,7 +22607,7 @@ OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
              : "has memory that is not aligned to its elements";
 }
 OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (const char* problem = ProblemOfStruct(attr, kAttrBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(attr)) return problem;
   if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
     return StrCat("has the type ", attr->type, ", which does not exist");
   if (!attr->name) return "has no name";
@@ -22661,9 +22721,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            IsReadable(attrs[i], kAttrBytes) && attrs[i]->name
-                ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
-                : std::string(),
+            IsReadable(attrs[i]) && attrs[i]->name ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
+                                                   : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
@@ -22687,13 +22746,40 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
-// ---- opkit/op/abi/abi_node.hpp
+// ---- opkit/op/function/impl/log_hook.ipp
+// The log hook of the program.
+#ifndef OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
+  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
+               op.data(), static_cast<int>(text.size()), text.data());
+}
+inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
+  g_log_hook.load(std::memory_order_acquire)(level, op, text);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+
+// ---- opkit/op/boundary/convert/abi_node.hpp
 // Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
 // definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
-#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
-#define OPKIT_OP_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -22754,7 +22840,7 @@ class AbiNode : public RefCounted {
     Point(def_.control_inputs(), control_inputs_);
     node_.num_control_inputs = control_inputs_.size();
     node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
+    node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
@@ -22859,7 +22945,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
-  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+  if (!IsReadable(from) || !from->op || from->num_graphs > kMostParts ||
       (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
@@ -22873,12 +22959,12 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
     for (std::string& name :
          NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
       def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    if (node.backend) def.Backends(TextOfAbi(node.backend));
     def.IsGradientOp(node.is_gradient != 0);
   }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+    if (!IsReadable(node.graphs[i]) || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
             " is null, shorter than version 1.0's or has no name");
     def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
@@ -22908,7 +22994,7 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
 class ValuesOfAbi {
  public:
   ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
-    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(values)))
       Throw(ErrorCode::kInvalidArgument, "a library has ", count,
             " values that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -22963,14 +23049,14 @@ class ValuesOfAbi {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
-// ---- opkit/op/abi/resource_state.hpp
+// ---- opkit/op/boundary/host/resource_state.hpp
 // The state behind the calls of a function operator: its memory, the operators that it invoked, and
 // runs that end after their function. Only the definitions of host_table.hpp and function_body.hpp
 // use it.
-#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
-#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -23127,8 +23213,8 @@ struct ResourceState {
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // kept until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
+  OutputMaker* output_maker = nullptr;  // of an operator with allocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with async(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // Calls `add` with the memory of the current run.
@@ -23191,24 +23277,14 @@ inline void DeferredRun::End() {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
-// ---- opkit/op/abi/impl/host_table.ipp
+// ---- opkit/op/boundary/host/impl/host_table.ipp
 // The host's table: its functions and the failures that they report.
-#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
+#define OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
-  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
-               op.data(), static_cast<int>(text.size()), text.data());
-}
-inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
-OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
-  g_log_hook.load(std::memory_order_acquire)(level, op, text);
-}
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
@@ -23323,7 +23399,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
               state.asynchronous && state.launch
                   ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
-                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+                  : ": only forward of an operator with .allocatesOutputs() makes its outputs");
       CopyView(state.output_maker
                    ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
                                 static_cast<DType>(dtype))
@@ -23402,7 +23478,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
-    if (count > kMostParts || (count > 0 && !IsReadable(views, kTensorBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(views)))
       Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -23588,7 +23664,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous
                   ? ", which runs on a stream already: issue the work there"
-                  : ": only forward of an operator with .setAsync() may end later than it returns");
+                  : ": only forward of an operator with .async() may end later than it returns");
       if (state.deferred)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               " is called twice in a run");
@@ -23708,14 +23784,9 @@ OPKIT_INLINE const opkit_host& ProgramHost() {
 }
 
 }  // namespace detail
-
-OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
-  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
-}
-
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
 // ---- opkit/op/function/function_calls.hpp
 // Calls of the functions of a FunctionOpRecord: failures become Errors that name the function, and
@@ -23982,7 +24053,7 @@ inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
   for (const auto& values : {inputs, outputs})
     for (const TensorInfo& value : values)
       if (!value.shape.is_known()) return;
-  CallFunction(record, "setFlops's function", [&] {
+  CallFunction(record, "flops's function", [&] {
     cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
     return OpStatus();
   });
@@ -23994,7 +24065,7 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
   if (!record.scratch) return 0;
   int64_t bytes = 0;
-  CallFunction(record, "setScratch's function", [&] {
+  CallFunction(record, "scratch's function", [&] {
     bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
     return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });
@@ -24369,7 +24440,7 @@ class FunctionViews {
                   StrCat("input ", i, " of operator ", name(),
                          " has strides and cannot be copied, because ", why,
                          "; make it dense, or write functions that use strides() and say "
-                         ".setAcceptStrides()"),
+                         ".acceptsStrides()"),
                   &tensor);
   }
 
@@ -24610,7 +24681,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
         resource.launch(resource.context, [sum] { AddTensor(sum.target, sum.term); });
       } else {
         Throw(ErrorCode::kUnsupported, "results cannot be added up on ", node_.op.device(),
-              "; write functions that respect OpReq::kAdd and say .setAcceptAdd()");
+              "; write functions that respect OpReq::kAdd and say .acceptsAdd()");
       }
     }
   }
@@ -24687,13 +24758,13 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
-// ---- opkit/op/abi/op_conversion.hpp
+// ---- opkit/op/boundary/convert/op_conversion.hpp
 // Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
 // library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
-#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
-#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -24722,7 +24793,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 // ---- opkit/op/function/impl/function_operator.ipp
 // FunctionOpHost's definitions: register records as operators of the program, with schema, kernels
@@ -24787,7 +24858,7 @@ class FunctionGradient final : public GradientMakerBase {
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
     if (leaves_state) backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
-    backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
+    backward.Device(def.device()).Backends(def.backends()).IsGradientOp(true);
     return {std::move(backward)};
   }
 };
@@ -24804,13 +24875,13 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
         const bool known = inputs >= 0 && outputs >= 0;
         return std::pair(known ? 2 * outputs + inputs : -1, inputs);
       })
-      .TensorInferenceFunction([record, pass](InferenceContext& context) {
+      .Infer([record, pass](InferenceContext& context) {
         InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
   if (!record->Has(OPKIT_OP_CLOSED_ATTRS)) schema.ParsesAttributes();
   if (pass == FunctionPass::kForward)
     schema
-        .AllowInplace([record](int input, int output) {
+        .Inplace([record](int input, int output) {
           return std::ranges::count(record->inplace, std::pair(input, output)) > 0;
         })
         .MutatesInputs(
@@ -24880,13 +24951,12 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
 OPKIT_INLINE void FunctionOpHost::Doc() {
-  if (schema_) schema_->SetDoc(record_->doc);
+  if (schema_) schema_->Doc(record_->doc);
 }
 OPKIT_INLINE void FunctionOpHost::Cost() {
   if (schema_)
-    schema_->CostInferenceFunction([record = record_](const OperatorDef& def,
-                                                      const std::vector<TensorInfo>& inputs,
-                                                      const std::vector<TensorInfo>& outputs) {
+    schema_->Cost([record = record_](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                     const std::vector<TensorInfo>& outputs) {
       OpCost cost = OpSchema().Cost(def, inputs, outputs);
       FunctionCost(*record, def, inputs, outputs, cost);
       return cost;
@@ -24935,8 +25005,8 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
   if (schema_ || !OpRegistry::Global().FindSchema(name)) {
     SharedSchema made = MakeFunctionSchema(name, record_, FunctionPass::kBackward);
     OpSchema& schema = made->value;
-    schema.SetDoc("Gradients of the inputs of " + record_->name +
-                  ", from those of its outputs, its inputs and its outputs.");
+    schema.Doc("Gradients of the inputs of " + record_->name +
+               ", from those of its outputs, its inputs and its outputs.");
     OpRegistry::Global().AddSchema(std::move(made), schema);
   }
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
@@ -25283,7 +25353,7 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
   for (OperatorDef& op : meta.ops) {
     op.IsGradientOp(true);
     if (maker.CopyDeviceOption()) op.Device(def.device());
-    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (maker.CopyEngine()) op.Backends(def.backends());
     if (!maker.CopyArguments()) continue;
     const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
     for (const NamedAttribute& arg : def.args())
@@ -25482,80 +25552,6 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
-
-// ---- opkit/graph/impl/carried_graph.ipp
-// Definitions: bitwise comparison of graphs and nodes, and access to the graph in a subgraph.
-#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
-// itself.
-inline bool SameBits(const Attribute& a, const Attribute& b) {
-  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
-  if (a.type() != b.type() || a.size() != b.size()) return false;
-  const auto bits = [](const Attribute& attribute) {
-    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
-    return std::vector<double>{attribute.Get<double>()};
-  };
-  const std::vector<double> x = bits(a), y = bits(b);
-  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
-}
-
-OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
-  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
-      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
-      a.args().size() != b.args().size())
-    return false;
-  for (const NamedAttribute& arg : a.args()) {  // in any order
-    const Attribute* other = b.args().Find(arg.name);
-    if (!other || !SameBits(arg.value, *other)) return false;
-  }
-  for (const NamedSubgraph& item : a.subgraphs()) {
-    const SubgraphBase* other = b.FindSubgraph(item.name);
-    if (!other || !item.graph->Equals(*other)) return false;
-  }
-  return true;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
-  const auto same = [](const auto& x, const auto& y, auto&& equal) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
-  };
-  return a.outputs() == b.outputs() &&
-         same(a.inputs(), b.inputs(),
-              [](const GraphInput& x, const GraphInput& y) {
-                return x.name == y.name && x.info.dtype == y.info.dtype &&
-                       x.info.shape == y.info.shape && x.info.device == y.info.device;
-              }) &&
-         same(a.constants(), b.constants(),
-              [](const GraphConstant& x, const GraphConstant& y) {
-                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
-              }) &&
-         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
-           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
-                  detail::SameOperation(x, y);
-         });
-}
-
-OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
-  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
-  return box ? &box->graph : nullptr;
-}
-
-OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
-  const SubgraphBase* found = def.FindSubgraph(name);
-  return found ? GraphOf(*found) : nullptr;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
 // ---- opkit/graph/impl/graph_view.ipp
 // GraphView's definitions: numbers the values, finds the edges between nodes and sorts the nodes
@@ -26190,6 +26186,80 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
+// ---- opkit/graph/impl/graph_subgraph.ipp
+// Definitions: bitwise comparison of graphs and nodes, and access to the graph in a subgraph.
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_SUBGRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_SUBGRAPH_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
+// itself.
+inline bool SameBits(const Attribute& a, const Attribute& b) {
+  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  const auto bits = [](const Attribute& attribute) {
+    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
+    return std::vector<double>{attribute.Get<double>()};
+  };
+  const std::vector<double> x = bits(a), y = bits(b);
+  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+  if (a.type() != b.type() || a.device() != b.device() || a.backends() != b.backends() ||
+      a.requires_backends() != b.requires_backends() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
+    return false;
+  for (const NamedAttribute& arg : a.args()) {  // in any order
+    const Attribute* other = b.args().Find(arg.name);
+    if (!other || !SameBits(arg.value, *other)) return false;
+  }
+  for (const NamedSubgraph& item : a.subgraphs()) {
+    const SubgraphBase* other = b.FindSubgraph(item.name);
+    if (!other || !item.graph->Equals(*other)) return false;
+  }
+  return true;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
+  const auto same = [](const auto& x, const auto& y, auto&& equal) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+  };
+  return a.outputs() == b.outputs() &&
+         same(a.inputs(), b.inputs(),
+              [](const GraphInput& x, const GraphInput& y) {
+                return x.name == y.name && x.info.dtype == y.info.dtype &&
+                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+              }) &&
+         same(a.constants(), b.constants(),
+              [](const GraphConstant& x, const GraphConstant& y) {
+                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
+              }) &&
+         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
+           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
+                  detail::SameOperation(x, y);
+         });
+}
+
+OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
+  const auto* box = dynamic_cast<const detail::GraphSubgraph*>(&subgraph);
+  return box ? &box->graph : nullptr;
+}
+
+OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
+  const SubgraphBase* found = def.FindSubgraph(name);
+  return found ? GraphOf(*found) : nullptr;
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_SUBGRAPH_IPP_
+
 // ---- opkit/graph/impl/dot.ipp
 // ToDot's definition: writes a graph's boxes and edges, and those of the graphs inside its nodes.
 #ifndef OPKIT_GRAPH_IMPL_DOT_IPP_
@@ -26245,7 +26315,7 @@ class DotWriter {
     if (!def.name().empty()) out += " '" + def.name() + "'";
     for (const NamedAttribute& arg : def.args()) out += "\n" + arg.name + "=" + ToString(arg.value);
     if (def.device() != Device{}) out += "\non " + ToString(def.device());
-    if (!def.engine().empty()) out += "\nengine " + def.engine();
+    if (!def.backends().empty()) out += "\nbackend " + def.backends();
     return out;
   }
 
@@ -26376,65 +26446,21 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
 
 #endif  // OPKIT_GRAPH_IMPL_DOT_IPP_
 
-// ---- opkit/profile/json_text.hpp
-// Appends strings and numbers of JSON to a text, fast enough for files of millions of lines.
-#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
-#define OPKIT_PROFILE_JSON_TEXT_HPP_
+// ---- opkit/base/json/json_writer.hpp
+// JsonWriter: appends JSON to a string. All JSON of the toolkit is written through it, so that
+// escapes, commas and numbers that JSON lacks are handled in one place.
+#ifndef OPKIT_BASE_JSON_JSON_WRITER_HPP_
+#define OPKIT_BASE_JSON_JSON_WRITER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
 // which `text` begins, or 0 if it begins with none.
-inline size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    if (!continues(1) || !continues(2)) return 0;
-    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    if (!continues(1) || !continues(2) || !continues(3)) return 0;
-    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
-  }
-  return 0;
-}
-
-// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
-// sequence.
-template <class F>
-void ForEachCharacter(std::string_view text, F f) {
-  while (!text.empty()) {
-    const size_t length = Utf8Length(text);
-    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-}
+size_t Utf8Length(std::string_view text);
 
 // Appends `text` in quotes, escaped by the rules of RFC 8259, with U+FFFD for each byte that is not
 // UTF-8.
-inline void AppendJsonString(std::string& out, std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  out += '"';
-  ForEachCharacter(text, [&](std::string_view character) {
-    const auto first = static_cast<unsigned char>(character[0]);
-    if (first == '"' || first == '\\') {
-      out += '\\';
-      out += character;
-    } else if (first < 0x20) {
-      out += "\\u00";
-      out += kHex[first >> 4];
-      out += kHex[first & 15];
-    } else {
-      out += character;
-    }
-  });
-  out += '"';
-}
+void AppendJsonString(std::string& out, std::string_view text);
 
 template <class Integer>
 void AppendInteger(std::string& out, Integer value) {
@@ -26442,31 +26468,84 @@ void AppendInteger(std::string& out, Integer value) {
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
-// Appends a number, or null for NaN and the infinities, which JSON cannot express.
-inline void AppendNumber(std::string& out, double value) {
-  char digits[32];
-  if (!__builtin_isfinite(value))
-    out += "null";
-  else
-    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-}
+// Appends the shortest text that reads back as the number, or null for NaN and the infinities,
+// which JSON cannot express.
+void AppendNumber(std::string& out, double value);
 
-// Appends `ns` as microseconds with three decimals.
-inline void AppendMicroseconds(std::string& out, int64_t ns) {
-  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
-  if (ns < 0) out += '-';
-  AppendInteger(out, size / 1000);
-  const auto rest = static_cast<int>(size % 1000);
-  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
-                           static_cast<char>('0' + rest / 10 % 10),
-                           static_cast<char>('0' + rest % 10)};
-  out.append(decimals, 4);
-}
+// Every call appends at once. Fast enough for files of millions of lines; a caller may move the
+// text away between two calls.
+//
+//   std::string text;
+//   JsonWriter json(text);
+//   json.BeginObject().Member("name", name).Member("sizes", std::vector{1, 2});
+//   json.Key("rows").BeginArray();
+//   for (const Row& row : rows) json.NewLine("  ").Value(row.time);
+//   json.EndArray().EndObject();
+class JsonWriter {
+ public:
+  enum Spacing {
+    kCompact,  // {"a":1,"b":2}
+    kSpaced    // {"a": 1, "b": 2}
+  };
+
+  // The string must outlive the writer.
+  explicit JsonWriter(std::string& out, Spacing spacing = kSpaced)
+      : out_(out), is_spaced_(spacing == kSpaced) {}
+  JsonWriter(const JsonWriter&) = delete;
+  JsonWriter& operator=(const JsonWriter&) = delete;
+
+  JsonWriter& BeginObject() { return Begin('{'); }
+  JsonWriter& EndObject() { return End('}'); }
+  JsonWriter& BeginArray() { return Begin('['); }
+  JsonWriter& EndArray() { return End(']'); }
+  // Begins a member of an object; the next call appends its value.
+  JsonWriter& Key(std::string_view name);
+  // Appends a bool, a number, a string, or a range of these as an array.
+  template <class T>
+  JsonWriter& Value(const T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      Item() += value ? "true" : "false";
+    } else if constexpr (std::is_integral_v<T>) {
+      AppendInteger(Item(), value);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      AppendNumber(Item(), value);
+    } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      AppendJsonString(Item(), value);
+    } else {
+      BeginArray();
+      for (const auto& element : value) Value(element);
+      EndArray();
+    }
+    return *this;
+  }
+  template <class T>
+  JsonWriter& Member(std::string_view name, const T& value) {
+    return Key(name).Value(value);
+  }
+  // Appends what precedes an item and returns the string, to which the caller appends one value in
+  // JSON.
+  std::string& Item();
+  // Begins the next item, key or end on a line of its own, after `indent`, a literal.
+  JsonWriter& NewLine(const char* indent = "") {
+    indent_ = indent;
+    return *this;
+  }
+
+ private:
+  JsonWriter& Begin(char bracket);
+  JsonWriter& End(char bracket);
+  void AppendNewLine();
+
+  std::string& out_;
+  const bool is_spaced_;
+  bool needs_comma_ = false;      // before the next item or key
+  const char* indent_ = nullptr;  // of the line to begin; null for none
+};
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
+#endif  // OPKIT_BASE_JSON_JSON_WRITER_HPP_
 
 // ---- opkit/profile/text_columns.hpp
 // Aligns text in columns, for the tables of profiles and of their comparison.
@@ -26524,30 +26603,6 @@ inline std::string EstimateOf(const Explanation::Candidate& one) {
   return text;
 }
 
-// Writes the members of a JSON object; the destructor closes the object.
-class JsonMembers {
- public:
-  explicit JsonMembers(std::string& out) : out_(out) { out_ += '{'; }
-  JsonMembers(const JsonMembers&) = delete;
-  JsonMembers& operator=(const JsonMembers&) = delete;
-  ~JsonMembers() { out_ += '}'; }
-  std::string& Member(std::string_view name) {
-    if (out_.back() != '{') out_ += ", ";
-    AppendJsonString(out_, name);
-    return out_ += ": ";
-  }
-  void Text(std::string_view name, std::string_view value) {
-    AppendJsonString(Member(name), value);
-  }
-  template <class Number>
-  void Value(std::string_view name, Number value) {
-    Member(name) += StrCat(value);
-  }
-
- private:
-  std::string& out_;
-};
-
 inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::string& indent,
                         std::string& text) {
   int step = 0;
@@ -26573,53 +26628,37 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
     }
   }
 }
-inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::string& out) {
-  out += '[';
+inline void WriteNodes(const std::vector<Explanation::Node>& nodes, JsonWriter& json) {
+  json.BeginArray();
   for (const Explanation::Node& node : nodes) {
-    if (&node != nodes.data()) out += ",\n";
-    JsonMembers object(out);
-    object.Text("name", node.name);
-    object.Text("text", node.text);
+    if (&node != nodes.data()) json.NewLine();
+    json.BeginObject().Member("name", node.name).Member("text", node.text);
     if (node.is_converter()) {
-      object.Text("from", node.from);
-      object.Text("to", node.to);
-      object.Value("bytes", node.bytes);
-      object.Value("ns", node.ns);
+      json.Member("from", node.from).Member("to", node.to);
+      json.Member("bytes", node.bytes).Member("ns", node.ns).EndObject();
       continue;
     }
-    object.Member("parts") += '[';
-    for (const std::string& part : node.parts) {
-      if (&part != node.parts.data()) out += ", ";
-      AppendJsonString(out, part);
-    }
-    out += ']';
-    object.Value("chosen", node.chosen);
-    object.Value("runner_up", node.runner_up);
-    object.Member("candidates") += '[';
+    json.Member("parts", node.parts).Member("chosen", node.chosen);
+    json.Member("runner_up", node.runner_up).Key("candidates").BeginArray();
     for (const Explanation::Candidate& one : node.candidates) {
-      if (&one != node.candidates.data()) out += ", ";
-      JsonMembers candidate(out);
-      candidate.Text("backend", one.backend);
-      candidate.Text("device", one.device);
-      candidate.Text("place", one.place);
-      candidate.Value("config", one.config);
-      candidate.Text("layouts", one.layouts);
-      candidate.Value("cost_ns", one.cost_ns);
-      candidate.Value("conversion_ns", one.conversion_ns);
-      candidate.Text("why_not", one.why_not);
+      json.BeginObject().Member("backend", one.backend).Member("device", one.device);
+      json.Member("place", one.place).Member("config", one.config);
+      json.Member("layouts", one.layouts).Member("cost_ns", one.cost_ns);
+      json.Member("conversion_ns", one.conversion_ns).Member("why_not", one.why_not).EndObject();
     }
-    out += ']';
-    if (node.bodies.empty()) continue;
-    object.Member("bodies") += '[';
-    for (const Explanation::Body& body : node.bodies) {
-      if (&body != node.bodies.data()) out += ", ";
-      JsonMembers inner(out);
-      inner.Text("name", body.name);
-      AppendNodesJson(body.nodes, inner.Member("nodes"));
+    json.EndArray();
+    if (!node.bodies.empty()) {
+      json.Key("bodies").BeginArray();
+      for (const Explanation::Body& body : node.bodies) {
+        json.BeginObject().Member("name", body.name).Key("nodes");
+        WriteNodes(body.nodes, json);
+        json.EndObject();
+      }
+      json.EndArray();
     }
-    out += ']';
+    json.EndObject();
   }
-  out += ']';
+  json.EndArray();
 }
 
 }  // namespace detail
@@ -26641,16 +26680,14 @@ OPKIT_INLINE std::string ToString(const Explanation& explanation) {
 
 OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   std::string out;
-  {
-    detail::JsonMembers all(out);
-    detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
-    all.Value("converters", explanation.converters);
-    all.Value("converted_bytes", explanation.converted_bytes);
-    all.Value("copies", explanation.copies);
-    all.Value("copied_bytes", explanation.copied_bytes);
-    all.Value("converted_constants", explanation.converted_constants);
-    all.Value("recomputed_nodes", explanation.recomputed_nodes);
-  }
+  detail::JsonWriter json(out);
+  json.BeginObject().Key("nodes");
+  detail::WriteNodes(explanation.nodes, json);
+  json.Member("converters", explanation.converters);
+  json.Member("converted_bytes", explanation.converted_bytes);
+  json.Member("copies", explanation.copies).Member("copied_bytes", explanation.copied_bytes);
+  json.Member("converted_constants", explanation.converted_constants);
+  json.Member("recomputed_nodes", explanation.recomputed_nodes).EndObject();
   return out;
 }
 
@@ -26942,7 +26979,7 @@ class SubexpressionMerger {
   }
   // Returns the group key of a constant: its type and up to 256 bytes of its data.
   static std::string FirstBytes(const Tensor& tensor) {
-    std::string out = tensor.Describe();
+    std::string out = ToString(tensor);
     const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
     if (!plain || !IsHostAccessible(tensor.device().type)) return out;
     return out.append(static_cast<const char*>(tensor.raw_data()),
@@ -27360,28 +27397,6 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
 
 #endif  // OPKIT_GRAPH_IMPL_SELECTION_IPP_
 
-// ---- opkit/graph/memory/node_order.hpp
-// OrderForFootprint: finds an order of a graph's nodes in which fewer bytes are live at once.
-// Called before memory is planned, for runs whose steps follow each other.
-#ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
-#define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Returns the most bytes that are live at once if nodes run in this order. A value is live from the
-// node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
-int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
-                  FunctionRef<int64_t(int value)> bytes);
-
-// Returns an order with a smaller PeakBytes than view.order(), or view.order() if it finds none.
-// List scheduling: the next node is the ready one that adds the fewest live bytes; of equal ones,
-// the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
-std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
-
 // ---- opkit/graph/node_bodies.hpp
 // RunsBodies: the interface by which an operator such as If shows the graphs of its node ("bodies")
 // to the plan. The plan selects kernels and plans memory for their nodes together with its own.
@@ -27570,7 +27585,7 @@ constexpr double EstimatedCopyNs(int64_t bytes) {
 class KernelSelector {
  public:
   struct Options {
-    bool strict_backends = false;
+    BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // for nodes that name none
     SelectionObjective objective = SelectionObjective::kTime;
@@ -27646,7 +27661,7 @@ std::string SelectionPrefix(const std::string& node, std::string_view body);
 
 // ---- opkit/graph/plan/planned_memory.hpp
 // PlannedMemory: the place in memory of each value of a specialization and of the bodies that are
-// planned with it. specialization.hpp has the definitions, which need both classes.
+// planned with it. specialization.hpp includes the definitions, which need both classes.
 #ifndef OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 #define OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
@@ -27721,7 +27736,7 @@ class PlannedMemory {
  private:
   static PlannedMemory& Of(const PlannedBody& body);
   int NumberSteps(int next);
-  size_t NumberValues(size_t next, const PlannedMemory* around);
+  size_t NumberValues(size_t next, const PlannedMemory* enclosing);
   bool Has(size_t number) const { return first_number_ <= number && number < end_number_; }
   void OrderSteps(bool walked);
   void OrderBodies(int step, RunOrder& order) const;
@@ -27731,7 +27746,7 @@ class PlannedMemory {
   void FindLifetimesOf(ArenaPlan& arena, int& planned_values) const;
   void Describe(ArenaPlan& arena, int carrier_end, int& planned_values) const;
   size_t BodyCount(int node) const;
-  bool HandsOn(int node, int value) const;
+  bool ForwardsInput(int node, int value) const;
   void AllowInPlace(ArenaPlan& arena) const;
   void AllowInPlace(ArenaPlan& arena, int node, int input, int output) const;
   bool MayShare(int node, int input, int output) const;
@@ -27775,8 +27790,8 @@ class PlannedMemory {
 
 // ---- opkit/graph/plan/specialization.hpp
 // Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
-// the schedule, where in memory each value lies. Made once for each set of shapes, shared by the
-// executors of a plan.
+// the schedule, where in memory each value lies. A plan makes one for each set of shapes; its
+// executors share it.
 #ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
@@ -27817,7 +27832,7 @@ class Specialization final : public RefCounted {
   };
 
   // The enclosing graph of a body, with its operators, and the node that carries the body.
-  struct Around {
+  struct Enclosing {
     const Specialization& plan;
     const BoundNodes& nodes;
     int node;
@@ -27826,24 +27841,10 @@ class Specialization final : public RefCounted {
     Device device() const { return plan.view().graph().node(node).device(); }
   };
 
-  // Specializes a graph or, with `around`, a body. A body has no arenas: its values lie in those of
-  // the enclosing graph.
+  // Specializes a graph or, with `enclosing`, a body. A body has no arenas: its values lie in those
+  // of the enclosing graph.
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options,
-                 const Around* around = nullptr)
-      : plan_view_(view),
-        inputs_(std::move(input_infos)),
-        plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_, options.selection),
-        memory_(*this, options.memory) {
-    SelectKernels(options, around);
-    PlanBodies(options);
-    SetSchedule(options);
-    AssignStreams();
-    if (around) return;
-    PlannedMemory::Options memory{options.memory, options.verify_memory, options.walked, {}};
-    for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
-    memory_.PlanArenas(memory);
-  }
+                 const Enclosing* enclosing = nullptr);
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   // Returns the graph that runs: with the nodes that one kernel computes as one node, and with
@@ -27858,11 +27859,7 @@ class Specialization final : public RefCounted {
   }
   // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
   // they run; empty for a converter.
-  std::vector<int> PartsOf(int node) const {
-    if (node >= fused_view().num_nodes()) return {};
-    if (!fused_) return {node};
-    return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
-  }
+  std::vector<int> PartsOf(int node) const;
   // Returns the types of the plan graph's values, in the layouts in which their nodes make them.
   const GraphTypes& plan_types() const { return plan_types_; }
   const GraphView& plan_view() const { return plan_view_; }
@@ -27875,7 +27872,7 @@ class Specialization final : public RefCounted {
   const Schedule& schedule() const { return *schedule_; }
   // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
-  bool IsOrderAlone(int step, int entry) const {
+  bool IsOrderOnly(int step, int entry) const {
     return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
            follows_[Index(step) + 1] == 0;
   }
@@ -27926,227 +27923,58 @@ class Specialization final : public RefCounted {
   // Returns operators for one executor; the first call returns those that selection made. Not
   // synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
-    if (spare_) return std::move(spare_);
+    if (first_nodes_) return std::move(first_nodes_);
     return MakeNodes(nullptr);
   }
 
  private:
   friend class PlannedMemory;  // numbers the values of bodies
 
-  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
-    std::vector<GraphInput> known;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      known.push_back({view.graph().inputs()[i].name, inputs[i]});
-    return InferGraph(view, known);
-  }
+  // The pipeline. Starts again with another selection if a constructor refuses its node and the
+  // next kernel wants other layouts. The values of a body get their memory from the enclosing
+  // graph.
+  void Build(const Options& options, const Enclosing* enclosing);
+  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs);
 
   // The graph and its types after fusion, before converters are inserted.
   const GraphView& fused_view() const { return fused_ ? fused_->view() : plan_view_; }
   const GraphTypes& fused_types() const { return fused_ ? fused_->types() : plan_types_; }
 
-  // Selects kernels, fuses nodes, inserts the converters that they need, and creates the operators.
-  // Starts again if a constructor refuses its node and the next kernel wants other layouts.
-  void SelectKernels(const Options& options, const Around* around) {
-    struct OtherLayouts {};
-    const auto refused = [&](int node, const std::string& why) {
-      const std::vector<int> parts = PartsOf(node);
-      if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
-      NodeChoice& choice = selected_[Index(parts[0])];
-      if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
-      choices_[Index(node)] = choice;
-      ShareDescriptors(node);
-    };
-    while (!spare_) {
-      selector_.SelectAll(selected_);
-      converted_.reset();
-      fused_.reset();
-      if (FusedGraph::IsNeeded(selected_))
-        fused_ = g_make_fused_graph(plan_view_, plan_types_, selected_, options.selection.forced);
-      choices_ = fused_ ? fused_->choices() : selected_;
-      for (int node = 0; node < plan_view_.num_nodes(); ++node)
-        if (const int first = PartsOf(NodeOf(node)).front(); first != node)
-          selected_[Index(node)].computed_by = first;
-      // A body returns its outputs on the device on which the node that carries it makes them.
-      const std::optional<Device> device = around ? std::optional(around->device()) : std::nullopt;
-      const Device* const outputs_on = device ? &*device : nullptr;
-      if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
-        converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
-                                            *options.converted_constants, outputs_on);
-      for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
-      FindOuter(around);
-      try {
-        spare_ = std::make_unique<BoundNodes>(
-            view(), types(), choices_, OuterBlobs(around ? &around->nodes : nullptr), refused);
-      } catch (const OtherLayouts&) {
-      }
-    }
-  }
+  // Makes one node of the nodes that one kernel computes.
+  void FuseNodes(const Options& options);
+  // Inserts converters between nodes whose kernels want other layouts or devices.
+  void InsertConverters(const Options& options, const Enclosing* enclosing);
+  // Creates the operators. If a constructor refuses its node, binds the next kernel; returns false
+  // if that kernel wants other layouts.
+  bool BindNodes(const Enclosing* enclosing);
   // Gives a node's configuration the layouts that its values have. The two are equal by now; this
   // makes them share their descriptors, so that no run compares two descriptors.
-  void ShareDescriptors(int node) {
-    const auto share = [&](std::span<const int> values, std::vector<Layout>& layouts) {
-      for (size_t i = 0; i < layouts.size(); ++i) {
-        if (values[i] < 0) continue;
-        const Layout& layout = types()[values[i]].layout;
-        OPKIT_ASSERT(layouts[i] == layout);
-        layouts[i] = layout;
-      }
-    };
-    KernelConfig& config = choices_[Index(node)].config;
-    share(view().inputs(node), config.input_layouts);
-    share(view().outputs(node), config.output_layouts);
-  }
+  void ShareDescriptors(int node);
   // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
   // body's nodes make as outputs. Also finds the values that a node rewrites.
-  OPKIT_COLD void FindOuter(const Around* around) {
-    outer_.assign(Index(view().num_values()), -1);
-    rewritten_.assign(outer_.size(), 0);
-    if (around) {
-      const GraphView& outside = around->plan.view();
-      const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
-        if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
-      };
-      for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
-        bind(static_cast<int>(i), outside.inputs(around->node), Index(around->body.inputs[i]));
-      for (size_t o = 0; o < plan_view_.outputs().size(); ++o)
-        if (const int value = plan_view_.outputs()[o]; plan_view_.producer(value) >= 0)
-          bind(value, outside.outputs(around->node), o);
-    }
-    for (int value = 0; value < view().num_values(); ++value)
-      rewritten_[Index(value)] = view().IsRewritten(value) ||
-                                 (OuterOf(value) >= 0 && around->plan.IsRewritten(OuterOf(value)));
-  }
+  void FindOuter(const Enclosing* enclosing);
   // Returns the blobs of the enclosing graph, by value of this one; empty if there is none.
-  OPKIT_COLD std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
-    std::vector<Blob*> blobs;
-    for (int value = 0; around && value < view().num_values(); ++value)
-      blobs.push_back(OuterOf(value) < 0 ? nullptr : &around->blob(OuterOf(value)));
-    return blobs;
-  }
-  OPKIT_COLD std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* around) const {
-    auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(around));
-    for (const std::unique_ptr<PlannedBody>& body : bodies_)
-      nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
-    return nodes;
-  }
+  std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
+  std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 
-  OPKIT_COLD void PlanBodies(const Options& options) {
-    for (int node = 0; node < view().num_nodes(); ++node)
-      if (const auto* runs = dynamic_cast<const RunsBodies*>(&spare_->op(node))) {
-        const bool exclusive = runs->bodies().size() > 1;
-        for (size_t i = 0; i < runs->bodies().size(); ++i)
-          PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
-      }
-  }
+  void PlanBodies(const Options& options);
   // Plans a body with this graph. A body with an operator that completes after it has returned is
   // left to its node. So is a body that does not fit the shapes, if the node has several: a run
   // does not take it.
-  OPKIT_COLD void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
-                           const Options& options) {
-    const OperatorDef& def = view().graph().node(node);
-    auto planned = std::make_unique<PlannedBody>(node, number, body);
-    std::vector<TensorInfo> infos;
-    for (const int input : body.inputs) {
-      const int value = view().inputs(node)[Index(input)];
-      infos.push_back(value < 0 ? TensorInfo() : types()[value]);
-    }
-    Options inner = options;
-    inner.walked = true;
-    inner.donated = {};
-    planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
-    inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
-    const Around around{*this, *spare_, node, body};
-    try {
-      planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &around);
-    } catch (const Error& error) {
-      const bool may_not_fit = exclusive && error.code() != ErrorCode::kNotFound;
-      if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, around))) return;
-      RethrowInContext(StrCat("in ", body.name, " of ", def));
-    }
-    if (planned->plan->may_pend()) {
-      if (planned->forced.nodes.empty()) return;
-      Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
-            def,
-            ", which is not planned with the graph: an operator in it completes after it has "
-            "returned");
-    }
-    spare_->bodies().push_back(planned->plan->TakeNodes());
-    bodies_.push_back(std::move(planned));
-  }
+  void PlanBody(int node, int number, const NodeBody& body, bool exclusive, const Options& options);
 
   // True if the body can be planned without forced kernels.
-  OPKIT_COLD static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos,
-                              Options options, const Around& around) {
-    options.selection.forced = nullptr;
-    try {
-      static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &around));
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
-  }
+  static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos, Options options,
+                   const Enclosing& enclosing);
 
   // Makes the schedule. An edge is early if both operators are on one device and accept work before
   // the work that they depend on is done: the second is issued behind the first.
-  void SetSchedule(const Options& settings) {
-    const bool in_order = settings.in_order;
-    auto supports = [&](int node) {
-      return asynchronous_[Index(node)] != 0 && spare_->op(node).SupportsAsyncScheduling();
-    };
-    for (int node = 0; node < view().num_nodes(); ++node) {
-      asynchronous_.push_back(spare_->op(node).HasAsyncPart());
-      may_pend_ |= spare_->op(node).HasAsyncPart();
-    }
-    std::vector<ScheduleEdge> edges;
-    for (const auto& edge : view().edges())
-      edges.push_back({edge.from, edge.to,
-                       supports(edge.from) && supports(edge.to) &&
-                           spare_->op(edge.from).device() == spare_->op(edge.to).device()});
-    const auto name = [&](int node) { return ToString(view().graph().node(node)); };
-    const FunctionRef<std::string(int)> name_ref = name;
-    ScheduleOptions options;
-    options.in_order = in_order;
-    options.name = &name_ref;
-    std::vector<int> order;
-    if (settings.memory.reorder_nodes && settings.walked) {
-      order = OrderForFootprint(
-          view(), [&](int value) { return memory_.IsPlanned(value) ? BytesOf(value) : 0; });
-      options.given = &order;
-    }
-    schedule_.emplace(view().num_nodes(), edges, options);
-    if (in_order) {
-      follows_.assign(Index(schedule_->size()), 0);
-      for (const auto& edge : view().edges()) {
-        const int to = schedule_->node_of(edge.to);
-        if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
-      }
-    }
-  }
+  void MakeSchedule(const Options& options);
 
   // Chooses streams: a chain of operators on one device runs on one stream; a branch takes the
   // next.
-  void AssignStreams() {
-    constexpr int kStreams = 4;
-    streams_.assign(Index(view().num_nodes()), 0);
-    std::vector<char> continued(streams_.size(), 0);
-    int next = 0;
-    for (int step = 0; step < schedule_->size(); ++step) {
-      const int node = schedule_->original_of(step);
-      if (!IsAsynchronous(node)) continue;
-      int stream = -1;
-      const auto& edges = view().edges();
-      for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
-        const auto& edge = edges[e];
-        if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
-            spare_->op(edge.from).device() != spare_->op(node).device())
-          continue;
-        continued[Index(edge.from)] = 1;
-        stream = streams_[Index(edge.from)];
-        break;
-      }
-      streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
-    }
-  }
+  void AssignStreams();
+  void PlanMemory(const Options& options);
 
   const GraphView& plan_view_;
   std::vector<TensorInfo> inputs_;
@@ -28167,7 +27995,7 @@ class Specialization final : public RefCounted {
   PlannedMemory memory_;
   mutable Mutex mode_mutex_;
   std::string mode_ = "no executor has been made yet";
-  std::unique_ptr<BoundNodes> spare_;
+  std::unique_ptr<BoundNodes> first_nodes_;
 };
 
 }  // namespace detail
@@ -28284,7 +28112,7 @@ class PlanState final : public RefCounted {
             options.threads, " and ", options.max_shapes);
     options_.passes = nullptr;  // the list belongs to the caller, as the report does
     options_.partition_report = nullptr;
-    if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
+    if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
     FindDonated();
     for (const auto& input : this->graph().inputs()) {
@@ -28300,7 +28128,7 @@ class PlanState final : public RefCounted {
   const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_->graph; }
   const GraphView& view() const { return graph_->view; }
-  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
+  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Global(); }
   // Returns the types that the graph declares for its inputs. inputs_known() is true if they have
   // the dtype and shape of each.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
@@ -28362,7 +28190,7 @@ class PlanState final : public RefCounted {
   OPKIT_COLD void CheckForAnyShapes() {
     types_for_any_.emplace(InferGraph(view()));
     for (const OperatorDef& def : graph().nodes()) {
-      if (options_.strict_backends) CheckBackends(def);
+      if (options_.backend_need == kRequired) CheckBackends(def);
       if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
   }
@@ -28441,7 +28269,7 @@ class PlanState final : public RefCounted {
                                 memory,
                                 options_.verify_memory,
                                 &converted_constants_,
-                                {options_.strict_backends,
+                                {options_.backend_need,
                                  options_.selection.nodes.empty() ? nullptr : &options_.selection,
                                  &options_.devices, options_.objective},
                                 donated_});
@@ -28713,26 +28541,27 @@ OPKIT_INLINE Selection Plan::selection() const {
 }
 
 OPKIT_INLINE Explanation Plan::Explain() const { return state_->Explain(); }
-OPKIT_INLINE std::string Plan::Describe() const {
-  const auto found = state_->Latest();
-  return detail::DescribePlan(*state_, found.get());
+OPKIT_INLINE std::string ToString(const Plan& plan) {
+  const auto found = plan.state()->Latest();
+  return detail::DescribePlan(*plan.state(), found.get());
 }
-OPKIT_INLINE std::string Plan::Describe(
-    const std::vector<std::pair<std::string, Shape>>& shapes) const {
+OPKIT_INLINE std::string ToString(const Plan& plan,
+                                  const std::vector<std::pair<std::string, Shape>>& shapes) {
   std::vector<GraphInput> known;
   for (const auto& [name, shape] : shapes) known.push_back({name, {DType::kUndefined, shape}});
-  const GraphTypes types = InferGraph(view(), known);
+  const GraphTypes types = InferGraph(plan.state()->view(), known);
   std::vector<TensorInfo> inputs;
-  for (const GraphInput& input : graph().inputs()) {
+  for (const GraphInput& input : plan.graph().inputs()) {
     inputs.push_back(types.at(input.name));
     if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
-      Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
+      Throw(ErrorCode::kInvalidArgument, "ToString needs the dtype and the shape of every input, '",
             input.name, "' is ", ToString(inputs.back()));
   }
   // If the graph declares all shapes, use its specialization: the plan may have released constants
   // that another specialization needs.
-  const auto found = state_->inputs_known() ? state_->GetLatest() : state_->Make(std::move(inputs));
-  return detail::DescribePlan(*state_, found.get());
+  detail::PlanState& state = *plan.state();
+  const auto found = state.inputs_known() ? state.GetLatest() : state.Make(std::move(inputs));
+  return detail::DescribePlan(state, found.get());
 }
 
 namespace detail {
@@ -28747,7 +28576,7 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
     const OperatorDef before = out.node(node);
     OperatorDef after = before;
     for (const NamedSubgraph& item : before.subgraphs()) {
-      const auto* const body = dynamic_cast<const CarriedGraph*>(item.graph.get());
+      const auto* const body = dynamic_cast<const GraphSubgraph*>(item.graph.get());
       if (!body) continue;
       try {
         after.Subgraph(item.name, body->With(ApplyPasses(body->graph, passes, unknown)));
@@ -28851,7 +28680,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
+OPKIT_INLINE std::string ToSvg(const Plan& plan, Device device) {
   static_cast<void>(plan.memory());  // throws while no shapes are known
   const auto found = plan.state()->Latest();
   const GraphView& view = found->view();
@@ -28867,7 +28696,7 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
       name += StrCat(name.empty() ? "" : " = ", found->memory().Name(detail::Index(value)),
                      arena.bounded[detail::Index(value)] ? " (at most)" : "");
     }
-    return DrawMemoryPlan(arena.lifetimes.buffers, arena.plan, options);
+    return ToSvg(arena.lifetimes.buffers, arena.plan, options);
   }
   Throw(ErrorCode::kNotFound, "the plan has no memory on ", ToString(device));
 }
@@ -29267,41 +29096,6 @@ class Replay {
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
-// ---- opkit/graph/memory/flat_lists.hpp
-// FlatLists: many short lists of numbers in one array, such as the conflicts of buffers, the
-// predecessors of steps, or the buffers live in each section.
-#ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
-#define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// List i is items[starts[i]] up to items[starts[i + 1]].
-struct FlatLists {
-  std::vector<int64_t> starts;
-  std::vector<int> items;
-
-  FlatLists() = default;
-  // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
-  // first. It is called twice: the first time items are counted, the second time stored.
-  template <class Visit>
-  FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
-    visit([&](size_t list, size_t) { ++starts[list]; });
-    std::partial_sum(starts.begin(), starts.end(), starts.begin());
-    items.resize(Index(starts.back()));
-    visit([&](size_t list, size_t item) { items[Index(--starts[list])] = static_cast<int>(item); });
-  }
-
-  bool empty() const { return starts.empty(); }
-  std::span<const int> of(size_t list) const {
-    return {items.data() + starts[list], items.data() + starts[list + 1]};
-  }
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
-
 // ---- opkit/graph/plan/shared_arenas.hpp
 // SharedArenas: the arenas of one executor, one on each device, as large as the largest request.
 // The executor's bound plans share them for all input shapes: its runs follow each other, so that
@@ -29358,17 +29152,12 @@ class SharedArenas {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// One executor's plan for one set of input shapes. Runs of it do not overlap; Cancel is
+// thread-safe.
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
-            ThreadPool& pool, ReplayOptions options)
-      : BoundPlan(std::move(specialization), *nodes, this) {
-    own_nodes_ = std::move(nodes);
-    LookAhead();
-    ids_of_run_ = NumberIds(0);
-    replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
-    ReportMode();
-  }
+            ThreadPool& pool, ReplayOptions options);
   // Makes the plan of a body inside `root`. The operator of the body's node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
       : root_(root),
@@ -29381,44 +29170,16 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 
   // Puts all planned values and scratch into the executor's arenas. Call it before a run. Throws
   // the errors of AllocateStorage; the plan then has no arenas.
-  void UseArenas(SharedArenas& arenas) {
-    shared_arenas_ = &arenas;
-    const std::vector<ArenaPlan>& planned = specialization_->memory().arenas();
-    if (arenas_.size() == planned.size() && HasLargeEnough(arenas)) return;
-    ReleaseArenas();
-    std::vector<Storage> taken;
-    for (const ArenaPlan& arena : planned) taken.push_back(TakeArena(arena, arenas));
-    PutInto(planned, taken);
-  }
-  bool NeedsLargerArenas(const SharedArenas& arenas) const {
-    for (const ArenaPlan& arena : specialization_->memory().arenas())
-      if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
-    return false;
-  }
+  void UseArenas(SharedArenas& arenas);
+  bool NeedsLargerArenas(const SharedArenas& arenas) const;
   // Releases the arenas until the next UseArenas.
-  void ReleaseArenas() {
-    if (arenas_.empty()) return;
-    for (Place& place : places_)
-      if (std::exchange(place.storage, nullptr)) {
-        Tensor* const tensor = place.blob->GetMutable<Tensor>();
-        *tensor = Tensor(tensor->device());
-      }
-    for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
-    arenas_.clear();
-    only_arena_ = nullptr;
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
-  }
+  void ReleaseArenas();
 
   // Points the values that are planned in a donated input to the memory of `tensor`. `plan_input`
   // is the input's number in the plan's view. An uninitialized tensor releases the previous one.
-  void SetDonated(int plan_input, const Tensor& tensor) {
-    for (const ArenaPlan& arena : specialization_->memory().arenas())
-      for (const ArenaPlan::Donated& donated : arena.donated)
-        if (donated.input == specialization_->ValueOf(plan_input))
-          PutIntoDonated(arena, donated, tensor);
-  }
+  void SetDonated(int plan_input, const Tensor& tensor);
   // Takes the output out of the donated input's memory, because the caller wants it elsewhere.
-  void SetOutside(int plan_output) {
+  void DetachFromDonated(int plan_output) {
     LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
   }
   const Specialization& specialization() const { return *specialization_; }
@@ -29429,68 +29190,24 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Returns the operator that computes a node of the plan's graph.
   OperatorBase& op(int plan_node) const { return nodes_->op(specialization_->NodeOf(plan_node)); }
 
-  void Run(Timeout timeout) {
-    Begin();
-    try {
-      replay_->Run(timeout);
-      CompletePassed();
-      if (decisions_ != replay_->decisions()) [[unlikely]]
-        ReportMode();
-    } catch (...) {
-      Clean();
-      throw;
-    }
-  }
+  void Run(Timeout timeout);
   // Runs a body on this thread, during a run of the enclosing graph.
-  void RunBody() override {
-    const int steps = static_cast<int>(steps_.size());
-    first_id_ = root_->first_id_ + ids_before_;
-    DropSharedValues();
-    const StepRunner run(*this);
-    for (int i = 0; i < steps; ++i) {
-      if (root_->replay_->stopped()) [[unlikely]]
-        Throw(ErrorCode::kCancelled, "the run around it has ended");
-      run(i);
-    }
-  }
+  void RunBody() override;
   // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
-  // failure and CompletePassed after a success.
+  // failure and CompleteImplied after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
     replay_->RunAsync(std::move(done));
   }
-  // Completes the steps with Step::passed after a successful run. No event reports their ends,
+  // Completes the steps with Step::implied after a successful run. No event reports their ends,
   // which follow from the ends of other steps.
-  void CompletePassed() {
-    if (passed_.empty()) return;
-    for (int i : passed_) steps_[Index(i)].op->event().state()->Passed();
-    MutexLock lock(in_flight_mutex_);
-    for (int i : passed_) in_flight_[Index(i)].reset();
-  }
+  void CompleteImplied();
   // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
   // steps in flight fail.
-  void Cancel() {
-    const int run = runs_;
-    replay_->Cancel();
-    if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
-  }
+  void Cancel();
   // Cleans up after a failed run. A device may still write to the memory of abandoned steps: these
   // keep the old arenas, and the next run gets new ones.
-  void Clean() {
-    if (!specialization_->may_pend()) return;
-    CancelPending();
-    while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
-    replay_->Drain();
-    for (int i : passed_) SetInFlight(i, {});
-    ReleaseArenas();
-    shared_arenas_->Abandon();
-    UseArenas(*shared_arenas_);
-    for (size_t at = 0; at < places_.size(); ++at) {
-      Blob& blob = *places_[at].blob;
-      if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
-        *blob.GetMutable<Tensor>() = Tensor(blob.Get<Tensor>().device());
-    }
-  }
+  void Clean();
 
   std::string ExplainMode() const { return replay_->ExplainMode(); }
 
@@ -29555,7 +29272,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     int stream;
     InvocationKind kind;
     bool direct, asynchronous;
-    bool passed = false;  // no event reports its end: later device steps wait for it
+    bool implied = false;  // no event reports its end: later device steps wait for it
   };
 
   void Begin() {
@@ -29581,78 +29298,25 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   }
 
   // Runs an operator that opens its own invocation.
-  NodeState RunScoped(int i, const Step& step) {
-    if (step.asynchronous) return Issue(i, step);
-    step.op->Run();
-    CheckPlaces(step);
-    return NodeState::kDone;
-  }
+  NodeState RunScoped(int i, const Step& step);
   // Fails the run and cancels its asynchronous steps, which might never finish otherwise.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
     replay_->Fail(std::move(failure));
     CancelPending();
   }
-  void IssueTo(const Step& step) {
-    const IssueScope issue(step.op->device().type != DeviceType::kCPU);
-    for (int wait = step.first_wait; wait < step.end_wait; ++wait)
-      step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
-    step.op->RunAsync(step.stream);
-  }
-  NodeState Issue(int i, const Step& step) {
-    IssueTo(step);
-    CheckPlaces(step);
-    const Event& event = step.op->event();
-    if (!step.passed && event.IsFinished()) {
-      event.RethrowIfFailed();
-      return NodeState::kDone;
-    }
-    SetInFlight(i, event);
-    if (step.passed) {
-      if (cancelled_) CancelPending();
-      return NodeState::kDone;
-    }
-    event.SetCallback([this, i] { OnStepCompleted(i); });
-    if (cancelled_) CancelPending();  // Cancel may have missed this step, which was not in flight
-    return NodeState::kPending;
-  }
-  void OnStepCompleted(int i) {
-    const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
-    SetInFlight(i, {});
-    if (failure) FailPending(failure);
-    replay_->Complete(i, failure);
-  }
+  void IssueTo(const Step& step);
+  NodeState Issue(int i, const Step& step);
+  void OnStepCompleted(int i);
   // Polls the events of the steps in flight; the thread that waits for the run calls it. Returns
   // false if there is nothing to poll, or kPolledNs after the first poll of the run.
-  bool PollPending() {
-    const int64_t now = MonotonicNs();
-    if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
-    if (now >= polled_until_ns_) return false;
-    for (int i : told_) {
-      std::optional<Event> event;
-      {
-        MutexLock lock(in_flight_mutex_);
-        event = in_flight_[Index(i)];
-      }
-      if (event) static_cast<void>(event->Query());
-    }
-    return !told_.empty();
-  }
+  bool PollPending();
   // Stores a second handle of a step's event, for Cancel, which may come at any time. The
   // operator's own handle must not be read while the operator is issued again.
   void SetInFlight(int i, std::optional<Event> event) {
     MutexLock lock(in_flight_mutex_);
     in_flight_[Index(i)] = std::move(event);
   }
-  void CancelPending() {
-    cancelled_ = true;
-    std::vector<Event> events;
-    {
-      MutexLock lock(in_flight_mutex_);
-      for (const std::optional<Event>& event : in_flight_)
-        if (event) events.push_back(*event);
-    }
-    for (Event& event : events) event.Cancel();
-  }
+  void CancelPending();
 
   // Checks the outputs of a step. Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
@@ -29689,41 +29353,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Moves an output that the operator left elsewhere: a view of an input, or a value that it could
   // not write to its place. If the value fits there, it goes to its place: it then outlives the
   // input, and the next run writes only to the plan's memory.
-  OPKIT_COLD void MoveOut(const Step& step, const Place& place) {
-    Blob& blob = *place.blob;
-    if (!blob.IsType<Tensor>()) return;
-    Tensor& tensor = *blob.GetMutable<Tensor>();
-    if (!tensor.initialized()) return;
-    if (tensor.layout().id != place.layout)
-      ThrowOtherLayout(step.op->def(), blob.name(), tensor, {place.layout, {}});
-    const bool in_arena = static_cast<bool>(ArenaOf(tensor.storage().get()));
-    const bool shared = place.apart && SharesInput(step, place);
-    if (!in_arena && !place.storage && !shared) return;
-    if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
-      if (!in_arena && !shared) return;
-      Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '", blob.name(),
-            "' a view of an input while its device still works; declare the pair in place, or "
-            "copy");
-    }
-    const bool is_standard = tensor.layout().is_standard();
-    Tensor moved, *last = nullptr;
-    const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
-    if (place.storage && bytes <= RoomOf(place))
-      moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
-                                 tensor.layout(), place.offset, bytes);
-    else if (!in_arena && !shared)
-      return;
-    else if (is_standard && !view_.IsOutput(place.value))
-      moved = *(last = &LastMoved(place));
-    if (is_standard) {
-      moved.CopyFrom(tensor);
-      if (last) *last = moved;
-    } else {
-      if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
-      ConvertLayoutTo(tensor, moved);
-    }
-    tensor = std::move(moved);
-  }
+  void MoveOut(const Step& step, const Place& place);
   // Returns the tensor to which MoveOut moved the value in the last run. Only the value's own step
   // calls it.
   Tensor& LastMoved(const Place& place) {
@@ -29732,222 +29362,44 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   }
   // Returns the bytes that are planned for the value; 0 if it has no place. The root plans those of
   // a body.
-  int64_t RoomOf(const Place& place) const {
-    const size_t value = specialization_->memory().NumberOf(place.value);
-    for (const ArenaPlan& arena : root_->specialization_->memory().arenas())
-      if (arena.OffsetOf(value) >= 0) return arena.values[value].bytes;
-    return 0;
-  }
-  bool SharesInput(const Step& step, const Place& place) const {
-    const Blob& made = *place.blob;
-    for (int i = 0; i < step.op->InputSize(); ++i) {
-      if (!step.op->HasInput(i)) continue;
-      const Blob& input = step.op->InputBlob(i);
-      if (&input != &made && input.IsType<Tensor>() &&
-          input.Get<Tensor>().SharesMemoryWith(made.Get<Tensor>()))
-        return true;
-    }
-    return false;
-  }
+  int64_t RoomOf(const Place& place) const;
+  bool SharesInput(const Step& step, const Place& place) const;
   // Returns the arena, or the donated input's memory, that has this block; null if there is none.
-  Storage ArenaOf(const StorageBlock* storage) const {
-    for (const Storage& arena : arenas_)
-      if (arena.get() == storage) return arena;
-    for (const auto& [input, donated] : donated_)
-      if (donated.get() == storage) return donated;
-    return {};
-  }
+  Storage ArenaOf(const StorageBlock* storage) const;
 
-  void MakeSteps() {
-    const Schedule& schedule = specialization_->schedule();
-    for (int i = 0; i < schedule.size(); ++i) {
-      const int node = schedule.original_of(i);
-      bool reads_rewritten = false;
-      for (int value : view_.inputs(node))
-        reads_rewritten |= value >= 0 && specialization_->IsRewritten(value);
-      Step& step = steps_.emplace_back();
-      step.op = &nodes_->op(node);
-      step.stream = specialization_->stream(node);
-      step.asynchronous = specialization_->IsAsynchronous(node);
-      step.direct = step.op->RunsDirectly();
-      step.kind = step.op->invocation_kind();
-      // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
-      const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
-      step.first_place = static_cast<int>(places_.size());
-      for (int value : view_.outputs(node)) {
-        if (value < 0) continue;
-        places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value),
-                           value, reads_rewritten || specialization_->IsRewritten(value),
-                           specialization_->types()[value].layout.id});
-        if (view_.producer(value) == node && !view_.IsOutput(value) &&
-            !specialization_->memory().IsPlanned(value))
-          unplanned_.push_back(places_.back().blob);
-      }
-      step.end_place = static_cast<int>(places_.size());
-    }
-    MakeWaits();
-    if (!specialization_->may_pend()) return;
-    in_flight_.resize(steps_.size());
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      Step& step = steps_[i];
-      // Host work completes its own event, also when it fails; it needs no polling.
-      if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
-      step.passed = FollowsFromOthers(static_cast<int>(i));
-      if (step.passed) step.op->SetEventSeldomAsked();
-      (step.passed ? passed_ : told_).push_back(static_cast<int>(i));
-    }
-  }
+  void MakeSteps();
   // True if the end of the step follows from the ends of other steps: a step waits for it on its
   // device, and no step waits for it on the host.
-  bool FollowsFromOthers(int i) const {
-    bool waited_for = false;
-    for (int entry : EntriesOf(specialization_->schedule(), i)) {
-      if (!Schedule::IsEarly(entry)) return false;
-      const Step& next = steps_[Index(Schedule::TargetOf(entry))];
-      waited_for |= !specialization_->IsOrderAlone(i, entry) && next.asynchronous &&
-                    next.op->device().type == steps_[Index(i)].op->device().type;
-    }
-    return waited_for;
-  }
-  void MakeBodies() {
-    for (size_t i = 0; i < specialization_->bodies().size(); ++i)
-      bodies_.push_back(MakeIntrusive<BoundPlan>(specialization_->bodies()[i]->plan,
-                                                 *nodes_->bodies()[i], root_));
-    const auto& planned = specialization_->bodies();
-    for (size_t i = 0; i < planned.size();) {
-      const int node = planned[i]->node;
-      auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
-      std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
-      for (; i < planned.size() && planned[i]->node == node; ++i)
-        runners[Index(planned[i]->number)] = bodies_[i].get();
-      carrier.UseRunners(std::move(runners));
-    }
-  }
+  bool FollowsFromOthers(int i) const;
+  void MakeBodies();
   // Chooses the operators to prefetch: those of a large graph lie scattered in memory, but the
   // order of the steps, bodies included, is known.
-  void LookAhead() {
-    constexpr size_t kAhead = 6;
-    std::vector<Step*> order;
-    AppendSteps(order);
-    for (size_t i = 0; i < order.size(); ++i)
-      order[i]->ahead = i + kAhead < order.size() ? order[i + kAhead]->op : nullptr;
-  }
+  void LookAhead();
   // Gives the steps of a run, bodies included, consecutive numbers from `next` on. Returns the next
   // free number.
-  uint64_t NumberIds(uint64_t next) {
-    ids_before_ = next;
-    next += steps_.size();
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) next = body->NumberIds(next);
-    return next;
-  }
-  void AppendSteps(std::vector<Step*>& order) {
-    const auto& planned = specialization_->bodies();
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      order.push_back(&steps_[i]);
-      const int node = specialization_->schedule().original_of(static_cast<int>(i));
-      for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
-        bodies_[Index(&body - planned.data())]->AppendSteps(order);
-    }
-  }
-  int AddInferred(int value) {
-    const TensorInfo& info = specialization_->types()[value];
-    const bool known = info.shape.is_known();
-    if (!known && info.dtype == DType::kUndefined) return -1;
-    inferred_.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
-    return static_cast<int>(inferred_.size()) - 1;
-  }
+  uint64_t NumberIds(uint64_t next);
+  void AppendSteps(std::vector<Step*>& order);
+  int AddInferred(int value);
   // Collects the operators that each asynchronous step waits for on the device: the sources of the
   // early edges to it.
-  void MakeWaits() {
-    const Schedule& schedule = specialization_->schedule();
-    const FlatLists early(steps_.size(), [&](auto add) {
-      for (int i = schedule.size() - 1; i >= 0; --i)
-        for (int entry : EntriesOf(schedule, i))
-          if (Schedule::IsEarly(entry) && !specialization_->IsOrderAlone(i, entry))
-            add(Index(Schedule::TargetOf(entry)), Index(i));
-    });
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      steps_[i].first_wait = static_cast<int>(waits_.size());
-      if (steps_[i].asynchronous)
-        for (int from : early.of(i)) waits_.push_back(steps_[Index(from)].op);
-      steps_[i].end_wait = static_cast<int>(waits_.size());
-    }
-  }
+  void MakeWaits();
   void PutIntoDonated(const ArenaPlan& arena, const ArenaPlan::Donated& donated,
-                      const Tensor& input) {
-    std::erase_if(donated_, [&](const auto& held) { return held.first == donated.input; });
-    if (input.initialized()) donated_.emplace_back(donated.input, input.storage());
-    for (Place& place : places_) {
-      const size_t value = specialization_->memory().NumberOf(place.value);
-      const int64_t offset = arena.OffsetOf(value), bytes = arena.values[value].bytes;
-      if (bytes == 0 || offset < donated.begin || offset >= donated.end) continue;
-      place.storage = input.initialized() ? input.storage().get() : nullptr;
-      place.offset = input.byte_offset() + offset - donated.begin;
-      if (specialization_->OuterOf(place.value) >= 0) continue;
-      if (input.initialized())
-        SetTensor(place, input.storage(), bytes);
-      else if (!view_.IsOutput(place.value))  // the last run's outputs stay
-        *place.blob->GetMutable<Tensor>() = Tensor(input.device());
-    }
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutIntoDonated(arena, donated, input);
-  }
-  void LeaveDonated(size_t value) {
-    for (Place& place : places_)
-      if (specialization_->memory().NumberOf(place.value) == value) place.storage = nullptr;
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
-  }
+                      const Tensor& input);
+  void LeaveDonated(size_t value);
   // Makes the value's blob a tensor in `storage`, at the place's offset.
-  void SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
-    const TensorInfo& info = specialization_->types()[place.value];
-    *place.blob->GetMutable<Tensor>() =
-        info.layout.is_standard() ? Tensor(storage, place.offset, *info.shape.Most(), info.dtype)
-                                  : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype,
-                                                       info.layout, place.offset, bytes);
-  }
-  bool HasLargeEnough(SharedArenas& arenas) const {
-    for (size_t a = 0; a < arenas_.size(); ++a) {
-      const ArenaPlan& planned = specialization_->memory().arenas()[a];
-      if (arenas_[a] != TakeArena(planned, arenas)) return false;
-    }
-    return true;
-  }
+  void SetTensor(const Place& place, const Storage& storage, int64_t bytes);
+  bool HasLargeEnough(SharedArenas& arenas) const;
   Storage TakeArena(const ArenaPlan& arena, SharedArenas& arenas) const {
     return InContext([&] { return arenas.Take(arena.device, arena.plan.arena_bytes); },
                      [&] { return specialization_->memory().LargestIn(arena); });
   }
   // Puts the values of this plan and of its bodies into arenas.
-  void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas) {
-    arenas_ = arenas;
-    several_arenas_ = arenas_.size() > 1 || HasDonated(planned);
-    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
-    for (size_t a = 0; a < arenas_.size(); ++a)
-      if (arenas_[a]) FillArena(planned[a], arenas_[a]);
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutInto(planned, arenas);
-  }
+  void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas);
   static bool HasDonated(const std::vector<ArenaPlan>& arenas) {
     return std::ranges::any_of(arenas,
                                [](const ArenaPlan& arena) { return !arena.donated.empty(); });
   }
-  void FillArena(const ArenaPlan& arena, const Storage& storage) {
-    for (size_t at = 0; at < places_.size(); ++at) {
-      Place& place = places_[at];
-      const size_t value = specialization_->memory().NumberOf(place.value);
-      const int64_t offset = arena.OffsetOf(value);
-      if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
-      if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
-      place.storage = storage.get();
-      place.offset = offset;
-      if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan
-      SetTensor(place, storage, arena.values[value].bytes);
-    }
-    for (size_t step = 0; step < steps_.size(); ++step) {
-      const size_t value = specialization_->memory().NumberOfScratch(static_cast<int>(step));
-      const int64_t offset = arena.OffsetOf(value);
-      if (offset >= 0 && arena.values[value].bytes > 0)
-        steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
-                                    arena.values[value].bytes, storage);
-    }
-  }
+  void FillArena(const ArenaPlan& arena, const Storage& storage);
 
   // Members that a run of a body reads come first, in one cache line.
   std::vector<Step> steps_;
@@ -29976,7 +29428,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
-  std::vector<int> passed_, told_;               // steps on devices, with and without Step::passed
+  std::vector<int> implied_, polled_;            // steps on devices, with and without Step::implied
   int64_t polled_until_ns_ = -1;                 // negative: this run was not polled yet
   std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
 };
@@ -30388,7 +29840,7 @@ class Executor::Impl {
         changed_ = true;
         current_->Clean();
       } else {
-        current_->CompletePassed();
+        current_->CompleteImplied();
         FinalizeOutputs();
         has_outputs_ = true;
       }
@@ -30462,7 +29914,7 @@ class Executor::Impl {
       if (!is_planned || !output.is_bound()) continue;
       Tensor& made = TensorOf(output.value);
       if (made.raw_data() == output.bound.raw_data()) continue;  // bound to the input's memory
-      current_->SetOutside(output.value);
+      current_->DetachFromDonated(output.value);
       made = output.lent ? output.bound : Tensor(made.device());
     }
   }
@@ -30763,12 +30215,12 @@ OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
   return true;
 }
 
-OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
-  g_carried_graph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
+OPKIT_INLINE void UseGradientsOfGraphSubgraphs() {
+  g_graph_subgraph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
 }
 #ifdef OPKIT_COMPILED
-[[maybe_unused]] static const bool kDifferentiatesCarriedGraphs =
-    (UseGradientsOfCarriedGraphs(), true);
+[[maybe_unused]] static const bool kDifferentiatesGraphSubgraphs =
+    (UseGradientsOfGraphSubgraphs(), true);
 #endif
 
 }  // namespace detail
@@ -31239,7 +30691,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
                                       const std::vector<std::string>& wrt,
                                       const GradientOptions& options) {
   const detail::RegistryUse use;
-  detail::UseGradientsOfCarriedGraphs();
+  detail::UseGradientsOfGraphSubgraphs();
   detail::GradientBuilder builder(graph, loss, wrt, options);
   GradientMap found = builder.Build();
   graph = builder.TakeGraph();
@@ -31287,6 +30739,41 @@ class BitMatrix {
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
+
+// ---- opkit/graph/memory/flat_lists.hpp
+// FlatLists: many short lists of numbers in one array, such as the conflicts of buffers, the
+// predecessors of steps, or the buffers live in each section.
+#ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
+#define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// List i is items[starts[i]] up to items[starts[i + 1]].
+struct FlatLists {
+  std::vector<int64_t> starts;
+  std::vector<int> items;
+
+  FlatLists() = default;
+  // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
+  // first. It is called twice: the first time items are counted, the second time stored.
+  template <class Visit>
+  FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
+    visit([&](size_t list, size_t) { ++starts[list]; });
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    items.resize(Index(starts.back()));
+    visit([&](size_t list, size_t item) { items[Index(--starts[list])] = static_cast<int>(item); });
+  }
+
+  bool empty() const { return starts.empty(); }
+  std::span<const int> of(size_t list) const {
+    return {items.data() + starts[list], items.data() + starts[list + 1]};
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
 // ---- opkit/graph/memory/impl/lifetimes.ipp
 // Definitions of FindLifetimes: the order of steps, values merged into buffers, their conflicts.
@@ -32302,8 +31789,8 @@ class MaxWeightAntichain {
   explicit MaxWeightAntichain(const MemoryProblem& problem)
       : count_(Index(problem.count)),
         later_(count_, count_),
-        givers_(count_, count_),
-        handed_(count_ * count_, 0),
+        predecessors_(count_, count_),
+        flow_(count_ * count_, 0),
         left_(problem.size),
         room_(problem.size) {
     for (size_t i = 0; i < count_; ++i) {
@@ -32316,42 +31803,42 @@ class MaxWeightAntichain {
   // Returns the largest total size, in units. Call it once.
   int64_t Weight() {
     for (least_ = 1 << 28; least_ > 0; least_ /= 2)
-      while (HandOnAll()) continue;
+      while (AugmentAll()) continue;
     return std::accumulate(left_.begin(), left_.end(), int64_t{0});
   }
 
  private:
   // Does one round over all buffers. Returns false if none could pass least_ units.
-  bool HandOnAll() {
+  bool AugmentAll() {
     bool any = false;
     unseen_.assign(later_.words(), ~uint64_t{0});
     for (size_t i = 0; i < count_; ++i)
       while (left_[i] >= least_) {
-        const int handed = HandOn(i, left_[i]);
-        if (handed == 0) break;
-        left_[i] -= handed;
+        const int passed = Augment(i, left_[i]);
+        if (passed == 0) break;
+        left_[i] -= passed;
         any = true;
       }
     return any;
   }
   // Passes up to `units` of buffer i, at least least_, to one later buffer that has room for them
   // or can make room. Returns how many; 0 if it finds no such buffer.
-  int HandOn(size_t i, int units) {
+  int Augment(size_t i, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
         const size_t j = 64 * w + Index(std::countr_zero(later));
-        int handed = 0;
+        int passed = 0;
         if (room_[j] >= least_) {
-          handed = (std::min)(units, room_[j]);
-          room_[j] -= handed;
+          passed = (std::min)(units, room_[j]);
+          room_[j] -= passed;
         } else {
           unseen_[w] &= ~(later & -later);
-          handed = Replace(j, units);
+          passed = Replace(j, units);
         }
-        if (handed == 0) continue;
-        handed_[i * count_ + j] += handed;
-        givers_.Set(j, i);
-        return handed;
+        if (passed == 0) continue;
+        flow_[i * count_ + j] += passed;
+        predecessors_.Set(j, i);
+        return passed;
       }
     return 0;
   }
@@ -32359,29 +31846,29 @@ class MaxWeightAntichain {
   // elsewhere. Returns how many.
   int Replace(size_t j, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
-      for (uint64_t givers = givers_.row(j)[w]; givers != 0; givers &= givers - 1) {
-        const size_t k = 64 * w + Index(std::countr_zero(givers));
-        int& given = handed_[k * count_ + j];
-        if (given < least_) continue;
-        const int handed = HandOn(k, (std::min)(units, given));
-        if (handed == 0) continue;
-        given -= handed;
-        if (given == 0) givers_.Clear(j, k);
-        return handed;
+      for (uint64_t left = predecessors_.row(j)[w]; left != 0; left &= left - 1) {
+        const size_t k = 64 * w + Index(std::countr_zero(left));
+        int& flow = flow_[k * count_ + j];
+        if (flow < least_) continue;
+        const int passed = Augment(k, (std::min)(units, flow));
+        if (passed == 0) continue;
+        flow -= passed;
+        if (flow == 0) predecessors_.Clear(j, k);
+        return passed;
       }
     return 0;
   }
 
   const size_t count_;
-  BitMatrix later_;          // row i: the buffers to which buffer i may pass units
-  BitMatrix givers_;         // row i: the buffers that have passed units to buffer i
-  std::vector<int> handed_;  // [i * count_ + j]: units passed from i to j
+  BitMatrix later_;         // row i: the buffers to which buffer i may pass units
+  BitMatrix predecessors_;  // row i: the buffers that have passed units to buffer i
+  std::vector<int> flow_;   // [i * count_ + j]: units passed from i to j
   std::vector<int> left_, room_;
   std::vector<uint64_t> unseen_;
   int least_ = 0;
 };
 
-inline constexpr int kMostInExactBound = 1024;  // 4 MiB of handed_
+inline constexpr int kMostInExactBound = 1024;  // 4 MiB of flow_
 
 // Raises a bound that is not exact yet, for at most kMostInExactBound buffers. If "before" is no
 // partial order, the bound may stay below the largest set.
@@ -33303,13 +32790,13 @@ class MemoryCsvReader {
 
 }  // namespace detail
 
-OPKIT_INLINE MemoryTable ReadMemoryCsv(std::string_view text) {
+OPKIT_INLINE MemoryTable ParseMemoryCsv(std::string_view text) {
   return detail::MemoryCsvReader(text).Read();
 }
 
-OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
-                                        const std::vector<int64_t>& offsets,
-                                        const std::vector<std::string>& ids) {
+OPKIT_INLINE std::string ToCsv(const std::vector<MemoryInterval>& buffers,
+                               const std::vector<int64_t>& offsets,
+                               const std::vector<std::string>& ids) {
   if ((!offsets.empty() && offsets.size() != buffers.size()) ||
       (!ids.empty() && ids.size() != buffers.size()))
     Throw(ErrorCode::kInvalidArgument, "expected an offset and an id for each of ", buffers.size(),
@@ -33332,7 +32819,7 @@ OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffe
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 
 // ---- opkit/graph/print/impl/memory_svg.ipp
-// DrawMemoryPlan's definition: scales, axes, rectangles and the legend.
+// ToSvg's definition: scales, axes, rectangles and the legend.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
@@ -33517,8 +33004,8 @@ class MemorySvg {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers,
-                                        const MemoryPlan& plan, const MemorySvgOptions& options) {
+OPKIT_INLINE std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                               const MemorySvgOptions& options) {
   return detail::MemorySvg(buffers, plan, options).Draw();
 }
 
@@ -33527,7 +33014,7 @@ OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffe
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
 // ---- opkit/graph/print/impl/print.ipp
-// PrintGraph's definition: the lines of a graph, and the difference of the lines of two graphs.
+// ToString's definition: the lines of a graph, and the difference of the lines of two graphs.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
@@ -33539,8 +33026,8 @@ inline std::string NodeLine(const OperatorDef& def) {
   for (const NamedAttribute& arg : def.args())
     args += StrCat(args.empty() ? "" : ", ", arg.name, "=", ToString(arg.value));
   if (!args.empty()) out += " {" + args + "}";
-  if (!def.engine().empty())
-    out += (def.requires_engine() ? " requires engine " : " engine ") + def.engine();
+  if (!def.backends().empty())
+    out += (def.requires_backends() ? " requires backend " : " backend ") + def.backends();
   if (def.is_gradient_op()) out += " gradient";
   for (size_t i = 0; i < def.control_inputs().size(); ++i)
     out += (i ? ", " : " after ") + def.control_inputs()[i];
@@ -33655,11 +33142,11 @@ class LineDiff {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string PrintGraph(const Graph& graph) {
+OPKIT_INLINE std::string ToString(const Graph& graph) {
   return detail::JoinLines(detail::GraphLines(graph));
 }
 
-OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
+OPKIT_INLINE std::string ToString(const Graph& before, const Graph& after) {
   return detail::JoinLines(
       detail::LineDiff(detail::GraphLines(before), detail::GraphLines(after)).lines());
 }
@@ -33759,7 +33246,7 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
   for (const GraphInput& input : graph.inputs()) {
     const Tensor& found = *ws.GetTensor(input.name);
     const auto fail = [&](ErrorCode code, const std::string& more = "") {
-      Throw(code, "input '", input.name, "' of the graph is ", found.Describe(), ", expected ",
+      Throw(code, "input '", input.name, "' of the graph is ", ToString(found), ", expected ",
             input.info, more);
     };
     if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)
@@ -33921,8 +33408,8 @@ InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<c
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
                  UnknownOperators unknown = UnknownOperators::kRefused);
 
-// Installs the inference of CarriedGraph: from now on a carried graph gives its node's types.
-void UseInferenceOfCarriedGraphs();
+// Installs the inference of GraphSubgraph: from now on such a graph gives its node's types.
+void UseInferenceOfGraphSubgraphs();
 
 }  // namespace detail
 }}  // namespace opkit
@@ -33938,10 +33425,10 @@ void UseInferenceOfCarriedGraphs();
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// The CarriedGraph of MakeSubgraph.
-class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
+// The GraphSubgraph of MakeSubgraph.
+class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
  public:
-  using CarriedGraph::CarriedGraph;
+  using GraphSubgraph::GraphSubgraph;
   IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
     return MakeIntrusive<GraphInNode>(std::move(contents));
   }
@@ -33955,12 +33442,12 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
+    if (auto* const infer = g_graph_subgraph_rules.infer.load(std::memory_order_relaxed))
       infer(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
+    auto* const make = g_graph_subgraph_rules.make_gradient.load(std::memory_order_relaxed);
     return make && make(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
@@ -33978,7 +33465,7 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
 }  // namespace detail
 
 OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
-  detail::UseInferenceOfCarriedGraphs();
+  detail::UseInferenceOfGraphSubgraphs();
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 
@@ -34258,7 +33745,7 @@ OPKIT_INLINE ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std:
     if (std::exchange(inside[detail::Index(node)], 1))
       Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
             " is named twice");
-  const std::vector<int> path = LeavingPath(CutProblemOf(view), inside);
+  const std::vector<int> path = PathThroughOutside(CutProblemOf(view), inside);
   if (!path.empty())
     Throw(ErrorCode::kInvalidArgument,
           "the nodes cannot be one subgraph, since a path leaves them and comes back: ",
@@ -34287,18 +33774,6 @@ namespace detail {
 inline std::string CountText(size_t count, const char* one) {
   return StrCat(count, " ", one, count == 1 ? "" : "s");
 }
-template <class T, class F>
-void AppendJsonList(std::string& out, const std::vector<T>& items, F&& append) {
-  out += '[';
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) out += ", ";
-    append(items[i]);
-  }
-  out += ']';
-}
-inline void AppendJsonStrings(std::string& out, const std::vector<std::string>& items) {
-  AppendJsonList(out, items, [&](const std::string& item) { AppendJsonString(out, item); });
-}
 
 }  // namespace detail
 
@@ -34308,13 +33783,15 @@ OPKIT_INLINE int PartitionReport::num_taken() const {
   return taken;
 }
 
-OPKIT_INLINE std::string PartitionReport::ToText() const {
+OPKIT_INLINE std::string ToString(const PartitionReport& report) {
   size_t accepted = 0;
-  for (const Subgraph& subgraph : subgraphs) accepted += subgraph.rejected.empty();
-  std::string out = StrCat(num_taken(), " of ", detail::CountText(nodes.size(), "node"),
-                           " taken, in ", detail::CountText(accepted, "subgraph"), "\n");
-  for (size_t s = 0; s < subgraphs.size(); ++s) {
-    const Subgraph& subgraph = subgraphs[s];
+  for (const PartitionReport::Subgraph& subgraph : report.subgraphs)
+    accepted += subgraph.rejected.empty();
+  std::string out =
+      StrCat(report.num_taken(), " of ", detail::CountText(report.nodes.size(), "node"),
+             " taken, in ", detail::CountText(accepted, "subgraph"), "\n");
+  for (size_t s = 0; s < report.subgraphs.size(); ++s) {
+    const PartitionReport::Subgraph& subgraph = report.subgraphs[s];
     out += StrCat("subgraph ", s, ": ", subgraph.partitioner, ", ", subgraph.op, " '",
                   subgraph.name, "', ", detail::CountText(subgraph.nodes.size(), "node"));
     if (!subgraph.rejected.empty()) out += ", " + subgraph.rejected;
@@ -34332,68 +33809,46 @@ OPKIT_INLINE std::string PartitionReport::ToText() const {
                     " ns as the nodes that it replaces");
     out += '\n';
   }
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    out += StrCat("node ", n, " ", graph.node(static_cast<int>(n)), ": ");
-    if (const int s = nodes[n].subgraph; s >= 0) {
+  for (size_t n = 0; n < report.nodes.size(); ++n) {
+    out += StrCat("node ", n, " ", report.graph.node(static_cast<int>(n)), ": ");
+    if (const int s = report.nodes[n].subgraph; s >= 0) {
       out += StrCat("in subgraph ", s, "\n");
       continue;
     }
     std::string why;
-    for (const auto& [partitioner, reason] : nodes[n].refused)
+    for (const auto& [partitioner, reason] : report.nodes[n].refused)
       why += StrCat(why.empty() ? "" : "; ", partitioner, ": ", reason);
     out += (why.empty() ? "stays" : "stays; " + why) + "\n";
   }
   return out;
 }
 
-OPKIT_INLINE std::string PartitionReport::ToJson() const {
-  using detail::AppendJsonString;
-  std::string out =
-      StrCat("{\"taken\": ", num_taken(), ", \"of\": ", nodes.size(), ",\n \"subgraphs\": ");
-  detail::AppendJsonList(out, subgraphs, [&](const Subgraph& subgraph) {
-    const auto text = [&](const char* name, const std::string& value) {
-      out += StrCat("\"", name, "\": ");
-      AppendJsonString(out, value);
-      out += ", ";
-    };
-    const auto number = [&](const char* name, uint64_t value) {
-      out += StrCat("\"", name, "\": ", value, ", ");
-    };
-    out += "\n  {";
-    text("partitioner", subgraph.partitioner);
-    text("op", subgraph.op);
-    text("name", subgraph.name);
-    out += StrCat("\"kind\": ", subgraph.kind, ", \"nodes\": ", subgraph.nodes, ", \"inputs\": ");
-    detail::AppendJsonStrings(out, subgraph.inputs);
-    out += ", \"outputs\": ";
-    detail::AppendJsonStrings(out, subgraph.outputs);
-    out += ", ";
-    number("input_bytes", subgraph.input_bytes);
-    number("output_bytes", subgraph.output_bytes);
-    number("open_values", static_cast<uint64_t>(subgraph.open_values));
-    number("flops", subgraph.flops);
-    number("unknown_costs", static_cast<uint64_t>(subgraph.unknown_costs));
-    out += StrCat("\"flat_ns\": ", subgraph.flat_ns, ", \"own_ns\": ", subgraph.own_ns,
-                  ", \"rejected\": ");
-    AppendJsonString(out, subgraph.rejected);
-    out += '}';
-  });
-  out += ",\n \"nodes\": ";
-  int index = 0;
-  detail::AppendJsonList(out, nodes, [&](const Node& node) {
-    const OperatorDef& def = graph.node(index);
-    out += StrCat("\n  {\"node\": ", index++, ", \"op\": ");
-    AppendJsonString(out, def.type());
-    out += ", \"name\": ";
-    AppendJsonString(out, def.name());
-    if (node.subgraph >= 0) {
-      const Subgraph& subgraph = subgraphs[detail::Index(node.subgraph)];
-      out += StrCat(", \"subgraph\": ", node.subgraph, ", \"taken_by\": ");
-      AppendJsonString(out, subgraph.partitioner);
+OPKIT_INLINE std::string ToJson(const PartitionReport& report) {
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Member("taken", report.num_taken()).Member("of", report.nodes.size());
+  json.NewLine(" ").Key("subgraphs").BeginArray();
+  for (const PartitionReport::Subgraph& subgraph : report.subgraphs) {
+    json.NewLine("  ").BeginObject().Member("partitioner", subgraph.partitioner);
+    json.Member("op", subgraph.op).Member("name", subgraph.name).Member("kind", subgraph.kind);
+    json.Member("nodes", subgraph.nodes).Member("inputs", subgraph.inputs);
+    json.Member("outputs", subgraph.outputs).Member("input_bytes", subgraph.input_bytes);
+    json.Member("output_bytes", subgraph.output_bytes);
+    json.Member("open_values", subgraph.open_values).Member("flops", subgraph.flops);
+    json.Member("unknown_costs", subgraph.unknown_costs).Member("flat_ns", subgraph.flat_ns);
+    json.Member("own_ns", subgraph.own_ns).Member("rejected", subgraph.rejected).EndObject();
+  }
+  json.EndArray().NewLine(" ").Key("nodes").BeginArray();
+  for (size_t n = 0; n < report.nodes.size(); ++n) {
+    const OperatorDef& def = report.graph.node(static_cast<int>(n));
+    json.NewLine("  ").BeginObject().Member("node", n);
+    json.Member("op", def.type()).Member("name", def.name());
+    if (const int s = report.nodes[n].subgraph; s >= 0) {
+      json.Member("subgraph", s).Member("taken_by", report.subgraphs[detail::Index(s)].partitioner);
     } else {
       // One entry for each partitioner, with all its reasons.
       std::vector<std::pair<std::string, std::string>> refused;
-      for (const auto& [partitioner, why] : node.refused) {
+      for (const auto& [partitioner, why] : report.nodes[n].refused) {
         const auto known =
             std::ranges::find(refused, partitioner, [](auto& one) { return one.first; });
         if (known == refused.end())
@@ -34401,29 +33856,24 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
         else if (known->second != why)
           known->second += "; " + why;
       }
-      out += ", \"refused\": {";
-      bool first = true;
-      for (const auto& [partitioner, why] : refused) {
-        if (!std::exchange(first, false)) out += ", ";
-        AppendJsonString(out, partitioner);
-        out += ": ";
-        AppendJsonString(out, why);
-      }
-      out += '}';
+      json.Key("refused").BeginObject();
+      for (const auto& [partitioner, why] : refused) json.Member(partitioner, why);
+      json.EndObject();
     }
-    out += '}';
-  });
-  return out + "}\n";
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+  return out + "\n";
 }
 
-OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const {
+OPKIT_INLINE std::string ToDot(const PartitionReport& report, const DotOptions& options) {
   std::vector<detail::DotGroup> groups;
-  for (const Subgraph& subgraph : subgraphs)
+  for (const PartitionReport::Subgraph& subgraph : report.subgraphs)
     if (subgraph.rejected.empty())
       groups.push_back({StrCat(subgraph.partitioner, "\n", subgraph.name), subgraph.nodes});
-  const GraphView view(graph);
+  const GraphView view(report.graph);
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
-  return detail::DrawDot(graph, &types, options, nullptr, &groups);
+  return detail::DrawDot(report.graph, &types, options, nullptr, &groups);
 }
 
 }}  // namespace opkit
@@ -34536,14 +33986,14 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
 // else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
-  if (!IsReadable(graph_of, kGraphBytes))
+  if (!IsReadable(graph_of))
     Throw(ErrorCode::kInvalidArgument, "a graph is null or shorter than version 1.0's");
   const opkit_graph& from = *graph_of;
   const std::string what = TextOfAbi(from.name);
   Graph graph;
   std::map<std::string, const opkit_value*> known;
   if (OPKIT_ABI_HAS(&from, values) && from.num_values > 0) {
-    if (!IsReadable(from.values, kValueBytes))
+    if (!IsReadable(from.values))
       Throw(ErrorCode::kInvalidArgument, "the values of graph ", what,
             " are null or shorter than version 1.0's");
     uint64_t i = 0;
@@ -34926,7 +34376,7 @@ class PartitionRun {
     std::vector<char> inside(group_of_.size(), 0);
     for (size_t node = 0; node < group_of_.size(); ++node)
       inside[node] = group_of_[node] == g || group_of_[node] == other;
-    const std::vector<int> path = LeavingPath(problem_, inside);
+    const std::vector<int> path = PathThroughOutside(problem_, inside);
     if (path.empty()) return "";
     return "; with its neighbour it would close a cycle: " + PathText(state_.graph, path);
   }
@@ -35548,13 +34998,13 @@ OPKIT_INLINE CutResult CutSubgraphs(const CutProblem& problem) {
   return detail::SubgraphCutter(problem).Cut();
 }
 
-OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
-                                          const std::vector<char>& inside) {
+OPKIT_INLINE std::vector<int> PathThroughOutside(const CutProblem& problem,
+                                                 const std::vector<char>& inside) {
   using detail::Index;
   const size_t n = problem.order.size();
   if (inside.size() != n)
-    Throw(ErrorCode::kInvalidArgument, "LeavingPath needs a flag for each of ", n, " nodes, found ",
-          inside.size());
+    Throw(ErrorCode::kInvalidArgument, "PathThroughOutside needs a flag for each of ", n,
+          " nodes, found ", inside.size());
   std::vector<size_t> first(n + 1, 0);
   for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
   for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
@@ -35924,7 +35374,7 @@ SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
 #endif  // OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
 // ---- opkit/op/function/answered_fail.hpp
-// CallReturning: turns MX_FAIL from a function in MXNet's spelling into an Error with the text of
+// CallReturning: turns FAIL from a function in MXNet's spelling into an Error with the text of
 // OPKIT_ERROR_MSG.
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
@@ -35961,8 +35411,7 @@ void CallReturning(const char* what, F&& f) {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The PartitionWork of a FunctionPartitioner.
 class FunctionPartitionWork final : public PartitionWork {
@@ -35970,7 +35419,7 @@ class FunctionPartitionWork final : public PartitionWork {
   FunctionPartitionWork(IntrusivePtr<const FunctionPartitioner> partitioner,
                         const PartitionView& view, PartitionArguments arguments)
       : partitioner_(std::move(partitioner)), arguments_(std::move(arguments)) {
-    const PartitionerRecord& record = partitioner_->record;
+    const GraphPartitionerRecord& record = partitioner_->record;
     if (!record.make_selector) return;
     selector_ = record.make_selector(view, arguments_);
     if (!selector_) Throw(ErrorCode::kInvalidArgument, "setCreateSelector(f): f made no selector");
@@ -35992,8 +35441,7 @@ class FunctionPartitionWork final : public PartitionWork {
 };
 
 OPKIT_INLINE std::string FunctionPartitioner::SubgraphOperator(int kind) const {
-  const auto own = record.subgraph_ops.find(kind);
-  return own == record.subgraph_ops.end() ? record.subgraph_op : own->second;
+  return record.SubgraphOp(kind);
 }
 OPKIT_INLINE std::unique_ptr<PartitionWork> FunctionPartitioner::Begin(
     const PartitionView& view, const PartitionArguments& arguments) const {
@@ -36051,15 +35499,14 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   for (const auto& [name, value] : given) review.SetAttribute(name, value);
 }
 
-}  // namespace detail
-
-OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char* file,
-                                                    int line) noexcept
-    : partitioner_(detail::MakeIntrusive<detail::FunctionPartitioner>()) {
+OPKIT_INLINE GraphPartitionerHost::GraphPartitionerHost(const char* name, const char* file,
+                                                        int line) noexcept
+    : partitioner_(MakeIntrusive<FunctionPartitioner>()) {
   record().name = name;
   RegisterPartitioner(partitioner_, file, line);
 }
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
@@ -36457,10 +35904,9 @@ class OpenedObject final : public SharedObject {
   }
   [[noreturn]] void CannotOpen(int error) const {
     if (error == ENOENT || error == ENOTDIR)
-      RefuseLibrary(ErrorCode::kNotFound, path_, "does not exist",
+      RefuseLibrary(ErrorCode::kIo, path_, "does not exist",
                     "build it, or mend the path (a relative one begins at the current directory)");
-    RefuseLibrary(ErrorCode::kInvalidArgument, path_,
-                  StrCat("cannot be opened (", std::strerror(error), ")"),
+    RefuseLibrary(ErrorCode::kIo, path_, StrCat("cannot be opened (", std::strerror(error), ")"),
                   error == EACCES ? "permit reading it and entering its folders"
                                   : "mend that or name another file");
   }
@@ -36517,7 +35963,7 @@ class OpenedObject final : public SharedObject {
     if (Write(disk.file, bytes))
       failure = Load(disk.path);
     else if (failure.empty())
-      Throw(ErrorCode::kFailedPrecondition, "cannot load '", path_,
+      Throw(ErrorCode::kIo, "cannot load '", path_,
             "' a second time: expected room for a copy of it, but found none in memory or in '",
             folder, "' (", std::strerror(errno), "): set TMPDIR to a folder with space");
     if (!handle_) ThrowNotLoaded(failure);
@@ -36541,7 +35987,7 @@ class OpenedObject final : public SharedObject {
     constexpr Hint kHints[] = {
         {"undefined symbol: ", ErrorCode::kInvalidArgument,
          "link what defines it into the library"},
-        {"cannot open shared object file", ErrorCode::kNotFound,
+        {"cannot open shared object file", ErrorCode::kIo,
          "install what it depends on, or link it with -Wl,-rpath,FOLDER (absolute: a file that is "
          "loaded a second time has another $ORIGIN)"},
         {"' not found", ErrorCode::kUnsupported,
@@ -36612,11 +36058,11 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
-// ---- opkit/op/abi/abi_config.hpp
+// ---- opkit/op/boundary/convert/abi_config.hpp
 // Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
 // because each image has its own numbers for them.
-#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
-#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -36646,7 +36092,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
 // ---- opkit/plugin/load/finalizers.hpp
 // Calls the finalizers of loaded libraries, each once: when its library is unloaded, or when the
@@ -36883,7 +36329,7 @@ class LibraryHooks final : public FunctionHooks {
     std::vector<std::string> symbols;
     AbiValues inputs(infos, symbols);
     int64_t bytes = 0;
-    CallLibrary("setScratch's function", name_, image_->name,
+    CallLibrary("scratch's function", name_, image_->name,
                 [&] { return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
     if (bytes < 0)
       Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
@@ -37223,7 +36669,7 @@ class LibraryGradientCall {
         if (const Attribute* given = def.args().Find(name))
           if (schema && !schema->TakesArgument(name) && *given == value)
             def.mutable_args().Remove(name);
-      def.Engine(self.def_.engine()).IsGradientOp(true);
+      def.Backends(self.def_.backends()).IsGradientOp(true);
       self.answer_.ops.push_back(std::move(def));
     });
   }
@@ -38110,9 +37556,9 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
                   " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
            StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
            ErrorCode::kUnsupported);
-  if (!IsReadable(&library, kLibraryBytes))
+  if (!IsReadable(&library))
     refuse(StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
-                  kLibraryBytes),
+                  kFirstBytes<opkit_library>),
            "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
   CheckLibraryText(name, library.version, "opkit_library.version");
@@ -38426,7 +37872,7 @@ class LibraryLoader {
     const bool carries_graph = record.Has(OPKIT_OP_SUBGRAPH);
     need(op.parse_attrs || carries_graph, "parseAttrs",
          "nothing says how many inputs and outputs a node has",
-         "add .setParseAttrs(f), or declare them by .setInput(name) and .setOutput(name)");
+         "add .setParseAttrs(f), or declare them by .input(name) and .output(name)");
     int inputs = -1, outputs = -1;
     try {
       std::tie(inputs, outputs) = FunctionArity(record, Arguments());
@@ -38437,7 +37883,7 @@ class LibraryLoader {
     need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
          carries_graph ? "add .setInferShape(f), or leave out .setInferType(f): then both follow "
                          "from the graph that its node carries"
-                       : "add .setInferShape(f), or .setAllocatesOutputs()");
+                       : "add .setInferShape(f), or .allocatesOutputs()");
     need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
          "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
@@ -38676,6 +38122,41 @@ OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_IPP_
+
+// ---- opkit/profile/json_text.hpp
+// Appends times to a text, fast enough for files of millions of lines, and splits text at UTF-8.
+#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
+#define OPKIT_PROFILE_JSON_TEXT_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
+// sequence.
+template <class F>
+void ForEachCharacter(std::string_view text, F f) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
+// Appends `ns` as microseconds with three decimals.
+inline void AppendMicroseconds(std::string& out, int64_t ns) {
+  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
+  if (ns < 0) out += '-';
+  AppendInteger(out, size / 1000);
+  const auto rest = static_cast<int>(size % 1000);
+  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
+                           static_cast<char>('0' + rest / 10 % 10),
+                           static_cast<char>('0' + rest % 10)};
+  out.append(decimals, 4);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
 
 // ---- opkit/profile/mann_whitney.hpp
 // MannWhitneyTest: tests whether one sample tends to be larger than another, for any distributions.
@@ -38936,6 +38417,248 @@ OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
 
+// ---- opkit/base/output_file.hpp
+// OutputFile, SaveFile: write a file completely, or leave the old file unchanged.
+#ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
+#define OPKIT_BASE_OUTPUT_FILE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Writes a new file beside the old one and renames it over the old one at Commit; an error before
+// that leaves the old file unchanged. Follows links and keeps permissions. Writes in place to a
+// pipe, a device, or a file in a folder that takes no new file. Writes to a descriptor
+// ("/dev/stdout", "/dev/fd/3") from its current offset, whatever file is behind it.
+class OutputFile {
+ public:
+  // Errors here and below: kIo with the path and the system's message.
+  explicit OutputFile(const std::string& path);
+  OutputFile(OutputFile&&) = delete;
+  ~OutputFile();
+
+  void Write(std::string_view bytes);
+  // Replaces `path` by the written file. Call it last.
+  void Commit();
+
+ private:
+  [[noreturn]] void Fail() const;
+
+  std::string path_, target_, temporary_;  // `target_`: links resolved; no `temporary_`: in place
+  std::FILE* file_ = nullptr;
+  bool truncated_ = false;  // the old contents are cut off already, or a descriptor keeps them
+};
+
+}  // namespace detail
+
+void SaveFile(const std::string& path, std::string_view bytes);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
+
+// ---- opkit/profile/impl/chrome_trace.ipp
+// The writer of Chrome traces.
+#ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Writes the events of one profile to a file, in blocks of about kBlock bytes.
+class ChromeTrace {
+ public:
+  ChromeTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(getpid()) {}
+
+  void Write() {
+    out_ += R"({"displayTimeUnit":"ns","distributedInfo":{"rank":0},"otherData":{"dropped":)";
+    AppendInteger(out_, profile_.dropped);
+    out_ += "},\"traceEvents\":[";
+    WriteNames();
+    WalkSpans(
+        profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
+        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+          if (HasUserCode(span)) WriteUserCode(span, begin, end);
+        },
+        [](const ProfileSpan&, int64_t) {});
+    for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // not in JSON; viewers reject null
+      Begin("C", InternedName(counter.name), counter.time);
+      out_ += R"(,"args":{"value":)";
+      AppendNumber(out_, counter.value);
+      out_ += "}}";
+    }
+    for (const ProfileMarker& marker : profile_.markers) {
+      Begin("i", InternedName(marker.name), marker.time);
+      Thread(marker.thread);
+      out_ += marker.frame ? R"(,"cat":"frame","s":"p"})" : R"(,"cat":"marker","s":"t"})";
+    }
+    out_ += "\n]}\n";
+    file_.Write(out_);
+  }
+
+ private:
+  void WriteNames() {
+    Metadata("process_name", -1, program_invocation_short_name);
+    for (size_t i = 0; i < profile_.threads.size(); ++i)
+      Metadata("thread_name", static_cast<int>(i), profile_.threads[i].name);
+  }
+  void Metadata(const char* what, int thread, std::string_view name) {
+    Begin("M", what, 0);
+    if (thread >= 0) Thread(thread);
+    out_ += R"(,"args":{"name":)";
+    AppendJsonString(out_, name);
+    out_ += "}}";
+  }
+  void WriteSpan(const ProfileSpan& span) {
+    const std::string& name = NameOf(span);
+    BeginEscaped("X", name, span.begin);
+    Duration(span.end - span.begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"id":)";
+    AppendInteger(out_, span.id);
+    out_ += R"(,"parent":)";
+    AppendInteger(out_, span.parent);
+    if (span.node != 0) {
+      out_ += R"(,"node":)";
+      AppendJsonString(out_, InternedName(span.node));
+    }
+    if (span.device != Device{}) {
+      out_ += R"(,"device":)";
+      AppendJsonString(out_, ToString(span.device));
+    }
+    if (span.work.shapes != 0) {
+      out_ += R"(,"shapes":)";
+      AppendJsonString(out_, InternedName(span.work.shapes));
+      out_ += R"(,"backend":)";
+      AppendJsonString(out_, InternedName(span.work.backend));
+      out_ += R"(,"flops":)";
+      AppendInteger(out_, span.work.flops);
+      out_ += R"(,"bytes":)";
+      AppendInteger(out_, span.work.bytes);
+    }
+    if (span.pushed >= 0) {
+      out_ += R"(,"wait_us":)";
+      AppendMicroseconds(out_, span.begin - span.pushed);
+    }
+    const auto counts =
+        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
+                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
+    if (counts != profile_.counts.end() && counts->invocation == span.id)
+      for (size_t i = 0; i < profile_.counted.size(); ++i) {
+        out_ += ',';
+        AppendJsonString(out_, profile_.counted[i]);
+        out_ += ':';
+        AppendInteger(out_, counts->values[i]);
+      }
+    if (span.open) out_ += R"(,"open":true)";
+    out_ += '}';
+    const bool is_task = span.pushed >= 0 && span.pusher >= 0;
+    if (is_task) Flow(span, "flow_in");
+    out_ += '}';
+    if (is_task) {  // an arrow needs a slice to begin at, and a push may have none around it
+      BeginEscaped("X", name, span.pushed);
+      Duration(0);
+      Thread(span.pusher);
+      out_ += R"(,"cat":"push")";
+      Flow(span, "flow_out");
+      out_ += '}';
+    }
+    if (const auto [from, to] = AsynchronousTime(span); to >= 0) {
+      Asynchronous("b", name, span, from);
+      Asynchronous("e", name, span, to);
+    }
+  }
+  void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
+    Begin("X", UserCodeName(span), begin);
+    Duration(end - begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"parent":)";
+    AppendInteger(out_, span.id);
+    out_ += "}}";
+  }
+  // Appends one end of the arrow that has the invocation's id.
+  void Flow(const ProfileSpan& span, const char* end) {
+    out_ += R"(,"bind_id":)";
+    AppendInteger(out_, span.id);
+    out_ += R"(,")";
+    out_ += end;
+    out_ += R"(":true)";
+  }
+  // Writes one of the two events that the invocation's id connects.
+  void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
+                    int64_t time) {
+    BeginEscaped(phase, name, time);
+    Thread(span.thread);
+    out_ += R"(,"cat":"asynchronous","id":)";
+    AppendInteger(out_, span.id);
+    out_ += '}';
+  }
+
+  void Begin(const char* phase, std::string_view name, int64_t time) {
+    std::string escaped;
+    AppendJsonString(escaped, name);
+    BeginEscaped(phase, escaped, time);
+  }
+  void BeginEscaped(const char* phase, const std::string& name, int64_t time) {
+    if (out_.size() > kBlock) {
+      file_.Write(out_);
+      out_.clear();
+    }
+    out_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
+    first_ = false;
+    out_ += phase;
+    out_ += R"(","name":)";
+    out_ += name;
+    out_ += R"(,"ts":)";
+    AppendMicroseconds(out_, time);
+    out_ += R"(,"pid":)";
+    AppendInteger(out_, pid_);
+  }
+  void Duration(int64_t ns) {
+    out_ += R"(,"dur":)";
+    AppendMicroseconds(out_, ns);
+  }
+  void Thread(int thread) {
+    out_ += R"(,"tid":)";
+    AppendInteger(out_, profile_.threads[Index(thread)].id);
+  }
+  void Category(const ProfileSpan& span) {
+    out_ += R"(,"cat":")";
+    out_ += DomainOf(span);
+    out_ += '"';
+  }
+  // Returns the displayed name, escaped and in quotes. Cached, since spans share few names.
+  const std::string& NameOf(const ProfileSpan& span) {
+    std::string& name = names_.Of(span);
+    if (name.empty()) AppendJsonString(name, DisplayName(span));
+    return name;
+  }
+
+  static constexpr size_t kBlock = 1 << 20;
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const int64_t pid_;
+  std::string out_;
+  bool first_ = true;
+  PerName<std::string> names_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void SaveChromeTrace(const Profile& profile, const std::string& path) {
+  detail::OutputFile file(path);
+  detail::ChromeTrace(profile, file).Write();
+  file.Commit();
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
 // ---- opkit/profile/impl/counters.ipp
 // Implements the counters of Linux, by perf_event_open(2).
 #ifndef OPKIT_PROFILE_IMPL_COUNTERS_IPP_
@@ -39008,6 +38731,283 @@ OPKIT_INLINE CounterSource& PerfCounters() {
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+
+// ---- opkit/profile/impl/perfetto_trace.ipp
+// The writer of Perfetto traces. Field numbers are those of perfetto's protos/perfetto/trace.
+#ifndef OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Builds one message of a protocol buffer, with the wire types varint, fixed64 and
+// length-delimited.
+class ProtoMessage {
+ public:
+  ProtoMessage& Number(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3);
+    Varint(value);
+    return *this;
+  }
+  ProtoMessage& Fixed(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3 | 1);
+    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(value >> (8 * i));
+    return *this;
+  }
+  ProtoMessage& Text(int field, std::string_view text) {
+    Varint(static_cast<uint64_t>(field) << 3 | 2);
+    Varint(text.size());
+    bytes_ += text;
+    return *this;
+  }
+  ProtoMessage& Message(int field, const ProtoMessage& message) {
+    return Text(field, message.bytes_);
+  }
+  const std::string& bytes() const { return bytes_; }
+  void Clear() { bytes_.clear(); }
+
+ private:
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+  std::string bytes_;
+};
+
+// Writes the packets of one profile to a file, in blocks of about kBlock bytes.
+class PerfettoTrace {
+ public:
+  PerfettoTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
+
+  void Write() {
+    ProtoMessage process;
+    process.Number(1, pid_).Text(6, Utf8(program_invocation_short_name));
+    Describe(ProtoMessage().Number(1, kProcess).Message(3, process));
+    for (size_t i = 0; i < profile_.threads.size(); ++i) {
+      const ProfileThread& thread = profile_.threads[i];
+      ProtoMessage described;
+      described.Number(1, pid_).Number(2, static_cast<uint64_t>(thread.id));
+      described.Text(5, Utf8(thread.name));
+      Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
+    }
+    WriteSlices();
+    WriteAsynchronous();
+    WriteCounters();
+    WriteInstants();
+    Flush();
+  }
+
+ private:
+  enum Type : uint64_t { kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4 };
+  // A sequence of packets in order of time, with its own interned names and last time.
+  struct Sequence {
+    uint64_t id;
+    int64_t time = 0;
+    std::map<std::string, uint64_t> names = {}, categories = {};
+  };
+  static constexpr uint64_t kProcess = 1;
+  static constexpr uint64_t kClock = 64;  // the first clock id that a sequence may define
+  static constexpr size_t kBlock = 1 << 20;
+
+  static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
+  static std::string Utf8(std::string_view text) {
+    std::string out;
+    ForEachCharacter(text, [&](std::string_view character) { out += character; });
+    return out;
+  }
+
+  void Flush() {
+    file_.Write(out_.bytes());
+    out_.Clear();
+  }
+  void Packet(const ProtoMessage& packet) {
+    out_.Message(1, packet);
+    if (out_.bytes().size() > kBlock) Flush();
+  }
+  void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
+  // Writes what a reader needs before the sequence's first event: a clock that counts ns from the
+  // event before, and `track` as the track of events that name no other.
+  Sequence BeginSequence(uint64_t track) {
+    Sequence sequence{++sequences_};
+    ProtoMessage clock, boot, snapshot, defaults;
+    boot.Number(1, 6).Number(2, 0);
+    clock.Number(1, kClock).Number(2, 0).Number(3, 1);
+    snapshot.Message(1, boot).Message(1, clock);
+    defaults.Number(58, kClock).Message(11, ProtoMessage().Number(11, track));
+    ProtoMessage packet;
+    packet.Number(10, sequence.id).Number(13, 1).Message(59, defaults);
+    Packet(packet.Message(6, snapshot));
+    return sequence;
+  }
+  static uint64_t Intern(std::map<std::string, uint64_t>& known, const std::string& text, int field,
+                         ProtoMessage& interned) {
+    const auto [found, is_new] = known.try_emplace(text, known.size() + 1);
+    if (is_new)
+      interned.Message(field, ProtoMessage().Number(1, found->second).Text(2, Utf8(text)));
+    return found->second;
+  }
+  // Writes an event. `event` holds all members except type, name and category. An end has neither
+  // name nor category: those of its begin count.
+  void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
+             const char* category, ProtoMessage event = {}) {
+    ProtoMessage interned;
+    if (*category) event.Number(3, Intern(sequence.categories, category, 1, interned));
+    event.Number(9, type);
+    if (!name.empty()) event.Number(10, Intern(sequence.names, name, 2, interned));
+    ProtoMessage packet;
+    packet.Number(8, static_cast<uint64_t>(time - sequence.time)).Number(10, sequence.id);
+    packet.Message(11, event);
+    if (!interned.bytes().empty()) packet.Message(12, interned);
+    packet.Number(13, 2);
+    sequence.time = time;
+    Packet(packet);
+  }
+  static void Annotate(ProtoMessage& event, std::string_view name, uint64_t value) {
+    event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
+  }
+
+  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
+    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
+  }
+
+  void WriteSlices() {
+    int thread = -1;
+    Sequence sequence{0};
+    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          if (span.thread != thread) {
+            thread = span.thread;
+            sequence = BeginSequence(TrackOf(thread));
+          }
+          ProtoMessage event;
+          const bool is_task = span.pushed >= 0;
+          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
+              span.kind == InvocationKind::kCustomOperator)
+            Annotate(event, "id", span.id);
+          if (span.node != 0) AnnotateName(event, "node", span.node);
+          if (span.work.shapes != 0) {
+            AnnotateName(event, "shapes", span.work.shapes);
+            AnnotateName(event, "backend", span.work.backend);
+            Annotate(event, "flops", span.work.flops);
+            Annotate(event, "bytes", span.work.bytes);
+          }
+          if (is_task) event.Fixed(48, span.id);
+          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
+        },
+        [&](const ProfileSpan& span, int64_t from, int64_t to) {
+          if (!HasUserCode(span)) return;
+          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
+          end(to);
+        },
+        [&](const ProfileSpan& span, int64_t) { end(span.end); });
+  }
+  void WriteAsynchronous() {
+    struct Run {
+      int64_t begin, end;
+      const ProfileSpan* span;
+    };
+    std::vector<Run> runs;
+    for (const ProfileSpan& span : profile_.spans)
+      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
+        runs.push_back({from, to, &span});
+    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
+    });
+    struct Lane {
+      uint64_t track;
+      Sequence sequence;
+      int64_t end;
+    };
+    std::vector<Lane> lanes;
+    for (const auto& [begin, end, span] : runs) {
+      auto lane = std::find_if(lanes.begin(), lanes.end(),
+                               [from = begin](const Lane& other) { return other.end <= from; });
+      if (lane == lanes.end()) {
+        const uint64_t track = NewTrack("asynchronous");
+        lane = lanes.insert(lane, {track, BeginSequence(track), 0});
+      }
+      ProtoMessage event;
+      Annotate(event, "id", span->id);
+      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, end, "", "");
+      lane->end = end;
+    }
+  }
+  void WriteCounters() {
+    std::map<uint32_t, uint64_t> tracks;
+    if (profile_.counters.empty()) return;
+    Sequence sequence = BeginSequence(kProcess);
+    for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
+      uint64_t& track = tracks[counter.name];
+      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
+      Event(sequence, kCounter, counter.time, "", "",
+            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
+    }
+  }
+  // Writes the markers, and the pushes at which arrows begin.
+  void WriteInstants() {
+    struct Instant {
+      int64_t time;
+      std::string name;
+      const char* category;
+      uint64_t track, flow;
+    };
+    std::vector<Instant> instants;
+    for (const ProfileMarker& marker : profile_.markers)
+      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
+                          TrackOf(marker.thread), 0});
+    for (const ProfileSpan& span : profile_.spans)
+      if (span.pushed >= 0 && span.pusher >= 0)
+        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
+    if (instants.empty()) return;
+    std::stable_sort(instants.begin(), instants.end(),
+                     [](const Instant& a, const Instant& b) { return a.time < b.time; });
+    Sequence sequence = BeginSequence(kProcess);
+    for (const Instant& instant : instants) {
+      ProtoMessage event;
+      event.Number(11, instant.track);
+      if (instant.flow != 0) event.Fixed(47, instant.flow);
+      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
+    }
+  }
+
+  uint64_t NewTrack(const std::string& name, bool is_counter = false) {
+    const uint64_t track = TrackOf(static_cast<int>(profile_.threads.size())) + tracks_++;
+    ProtoMessage described;
+    described.Number(1, track).Text(2, Utf8(name)).Number(5, kProcess);
+    if (is_counter) described.Message(8, {});
+    Describe(described);
+    return track;
+  }
+  const std::string& NameOf(const ProfileSpan& span) {
+    std::string& name = names_.Of(span);
+    if (name.empty()) name = DisplayName(span);
+    return name;
+  }
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const uint64_t pid_;
+  uint64_t sequences_ = 0, tracks_ = 0;
+  ProtoMessage out_;
+  PerName<std::string> names_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void SavePerfettoTrace(const Profile& profile, const std::string& path) {
+  detail::OutputFile file(path);
+  detail::PerfettoTrace(profile, file).Write();
+  file.Commit();
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 
 // ---- opkit/profile/impl/profile_table.ipp
 // Sums, percentiles and text of a profile's table.
@@ -39287,8 +39287,8 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
 #define OPKIT_PROFILE_IMPL_REPORT_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
-                              const ProfileTableOptions& table, const RunReport& run) {
+OPKIT_INLINE void SaveReport(const Profile& profile, const std::string& path,
+                             const ProfileTableOptions& table, const RunReport& run) {
   if (!detail::g_report_writer)
     throw Error(ErrorCode::kUnsupported,
                 StrCat("cannot write the report '", path,
@@ -39301,28 +39301,6 @@ OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
 
 #endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_
 
-// ---- opkit/profile/chrome_trace.hpp
-// Writes a profile as a Chrome trace: JSON that Perfetto (https://ui.perfetto.dev) and
-// chrome://tracing show. Also the default format of WriteProfileFile.
-#ifndef OPKIT_PROFILE_CHROME_TRACE_HPP_
-#define OPKIT_PROFILE_CHROME_TRACE_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Writes the JSON object form of the trace event format. Spans are complete events (X) on the track
-// of their thread. Each time in which a custom operator's own code runs is a slice
-// "MyOp::user_code" inside its span. Work that continues after its span is an async pair (b, e).
-// The pair ends with the operator's event or, if the device has a clock, with the work on the
-// device. Arrows (bind_id) lead from the push of a task, a complete event without duration, to its
-// run. Times are microseconds with three decimals. Bytes of a name that are not UTF-8 become
-// U+FFFD. Counter values that are not finite are left out. Throws kFailedPrecondition if the file
-// cannot be written.
-void WriteChromeTrace(const Profile& profile, const std::string& path);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
-
 // ---- opkit/profile/crash_trace.hpp
 // CrashTrace: writes the profile of a process that a fatal signal ends. Profiler::Start arms it if
 // ProfileOptions::crash_trace names a file.
@@ -39332,7 +39310,7 @@ void WriteChromeTrace(const Profile& profile, const std::string& path);
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // From Arm to Disarm, a signal that ends the process first writes the profile recorded so far to
-// `path` (see WriteProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
+// `path` (see SaveProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
 // Faults (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) are caught even if the program
 // handles them. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM and SIGXCPU are caught only if
 // the program neither handles nor ignores them. Threads that crash meanwhile wait for the trace.
@@ -39351,27 +39329,8 @@ class CrashTrace {
 
 #endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
 
-// ---- opkit/profile/perfetto_trace.hpp
-// Writes a profile as a native Perfetto trace, for https://ui.perfetto.dev: a quarter of the size
-// of JSON.
-#ifndef OPKIT_PROFILE_PERFETTO_TRACE_HPP_
-#define OPKIT_PROFILE_PERFETTO_TRACE_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
-// differences. Slices, counters, markers and arrows are those of WriteChromeTrace. Work that
-// continues after its span is a slice on a track "asynchronous"; there are as many such tracks as
-// slices overlap. A slice has its invocation's id if another track refers to it. Throws
-// kFailedPrecondition if the file cannot be written.
-void WritePerfettoTrace(const Profile& profile, const std::string& path);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
-
 // ---- opkit/profile/profile_file.hpp
-// WriteProfileFile: writes a profile in the format that the file's name selects. Crash traces and
+// SaveProfileFile: writes a profile in the format that the file's name selects. Crash traces and
 // OPKIT_PROFILE use it.
 #ifndef OPKIT_PROFILE_PROFILE_FILE_HPP_
 #define OPKIT_PROFILE_PROFILE_FILE_HPP_
@@ -39380,14 +39339,141 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Writes a report to "x.html", a Perfetto trace to "x.pftrace" and "x.perfetto-trace", and a Chrome
 // trace to every other name. Returns the name of the written file: "x.html.json", a Chrome trace,
-// if the program has no writer of reports. Throws kFailedPrecondition if the file cannot be
+// if the program has no writer of reports. Throws kIo if the file cannot be
 // written.
-std::string WriteProfileFile(const Profile& profile, const std::string& path);
+std::string SaveProfileFile(const Profile& profile, const std::string& path);
 
 }  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_
+
+// ---- opkit/profile/recording/record.hpp
+// ProfileRecord: what a thread writes for one fact while a profiler session runs. A record has a
+// fixed size and a type, which says which struct of the union holds its fields. Recorder
+// (recorder.hpp) writes records, ProfileDecoder (decoder.hpp) reads them.
+#ifndef OPKIT_PROFILE_RECORDING_RECORD_HPP_
+#define OPKIT_PROFILE_RECORDING_RECORD_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+enum class RecordType : uint8_t {
+  kSpan,
+  kAdopted,  // a span that is a part of an invocation begun elsewhere
+  kCompleted,
+  kOnDevice,
+  kPushed,
+  kCounter,
+  kMarker,
+  kWork,
+  kMemory,
+  kCounts,
+  kText
+};
+
+// The structs below are the records. `id` and `parent` are ids of invocations, `time`, `begin` and
+// `end` raw ticks of the clock, `name` and `node` interned names.
+struct SpanRecord {
+  RecordType type = RecordType::kSpan;
+  InvocationKind kind = InvocationKind::kNone;
+  int8_t device_type = 0, device_index = 0;
+  uint32_t name = 0, node = 0, custom = 0;
+  uint64_t id = 0, parent = 0;
+  uint64_t begin = 0, end = 0;  // `end` is 0 while the span is open
+
+  // Both relaxed: a reader sees the span open or ended, and either was true a moment ago.
+  void End(uint64_t now) { std::atomic_ref(end).store(now, std::memory_order_relaxed); }
+  uint64_t EndOrZero() const {
+    return std::atomic_ref(const_cast<uint64_t&>(end)).load(std::memory_order_relaxed);
+  }
+};
+
+// The event of the run `id` became terminal.
+struct CompletedRecord {
+  RecordType type = RecordType::kCompleted;
+  uint64_t id = 0, time = 0;
+};
+
+// The work of the run `id` was on its device from `begin` to `end`: ns of MonotonicNs, not ticks.
+struct OnDeviceRecord {
+  RecordType type = RecordType::kOnDevice;
+  uint64_t id = 0;
+  int64_t begin = 0, end = 0;
+};
+
+// The thread pushed the task `id` to an engine.
+struct PushedRecord {
+  RecordType type = RecordType::kPushed;
+  uint32_t name = 0;
+  uint64_t id = 0, time = 0;
+};
+
+struct CounterRecord {
+  RecordType type = RecordType::kCounter;
+  uint32_t name = 0;
+  uint64_t time = 0;
+  double value = 0;
+};
+
+struct MarkerRecord {
+  RecordType type = RecordType::kMarker;
+  bool frame = false;
+  uint32_t name = 0;
+  uint64_t time = 0;
+};
+
+// The work of the run `id`; shapes and backend are interned names.
+struct WorkRecord {
+  RecordType type = RecordType::kWork;
+  uint32_t shapes = 0, backend = 0;
+  uint64_t id = 0, flops = 0, bytes = 0;
+};
+
+// Memory was allocated, or released if `bytes` is negative, while the invocation `id` ran. The
+// allocator then has `live` bytes in use.
+struct MemoryRecord {
+  RecordType type = RecordType::kMemory;
+  uint32_t allocator = 0;
+  uint64_t id = 0, time = 0;
+  int64_t bytes = 0, live = 0;
+};
+
+// Three of the session's counts, from number `first` on, of one span of the invocation `id`.
+struct CountsRecord {
+  RecordType type = RecordType::kCounts;
+  uint8_t first = 0;
+  uint64_t id = 0;
+  uint64_t values[3] = {};
+};
+
+// A part of a name without an interned number. The parts stand before the record that has the name.
+struct TextRecord {
+  static constexpr size_t kBytes = 44;
+  RecordType type = RecordType::kText;
+  char text[kBytes] = {};  // padded with zeros
+};
+
+union ProfileRecord {
+  SpanRecord span = {};
+  CompletedRecord completed;
+  OnDeviceRecord on_device;
+  PushedRecord pushed;
+  CounterRecord counter;
+  MarkerRecord marker;
+  WorkRecord work;
+  MemoryRecord memory;
+  CountsRecord counts;
+  TextRecord text;
+
+  // Every struct begins with its type, so that any of them has it.
+  RecordType type() const { return span.type; }
+};
+static_assert(sizeof(ProfileRecord) == 48 && std::is_trivially_copyable_v<ProfileRecord>);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_RECORDING_RECORD_HPP_
 
 // ---- opkit/profile/tool_ranges.hpp
 // ToolRanges: reports spans, as they begin and end, to a tool outside of the process: NVIDIA's by
@@ -39404,7 +39490,7 @@ class ToolRanges {
  public:
   // Returns the tools that watch this process, loaded once, at the first call; null if there are
   // none. Reports a library that cannot be loaded on stderr.
-  static const ToolRanges* OfProcess();
+  static const ToolRanges* Global();
   // Loads a tool from its library. NVTX_INJECTION64_PATH names the library of NVTX, which has the
   // symbol InitializeInjectionNvtx2. INTEL_LIBITTNOTIFY64 names the library of ITT, which has
   // __itt_api_init or the functions themselves. Throws kNotFound with the name of what is missing.
@@ -39423,63 +39509,13 @@ class ToolRanges {
 
 #endif  // OPKIT_PROFILE_TOOL_RANGES_HPP_
 
-// ---- opkit/profile/recorder.hpp
+// ---- opkit/profile/recording/recorder.hpp
 // Recorder: the sink that records what threads do while a profiler session runs. Each thread writes
-// fixed-size records with raw clock ticks to its own chunks; Read decodes them.
-#ifndef OPKIT_PROFILE_RECORDER_HPP_
-#define OPKIT_PROFILE_RECORDER_HPP_
+// fixed-size records with raw clock ticks to its own chunks; Read decodes them (decoder.hpp).
+#ifndef OPKIT_PROFILE_RECORDING_RECORDER_HPP_
+#define OPKIT_PROFILE_RECORDING_RECORDER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// One record for each span, completion, push, counter and marker. Some types give members another
-// meaning:
-// kWork: flops in `begin`, bytes in `end`, shapes in `name`, backend in `node`.
-// kMemory: the change in bytes in `parent`, the bytes in use afterwards in `end`.
-// kOnDevice: `begin` and `end` in ns, not in ticks.
-// kCounts: three counts in `begin`, `end` and `parent`; the index of the first in `node`.
-// kText: bytes of the name of the record that follows (see ProfileText).
-struct ProfileRecord {
-  enum class Type : uint8_t {
-    kSpan,
-    kAdopted,
-    kCompleted,
-    kOnDevice,
-    kPushed,
-    kCounter,
-    kMarker,
-    kFrame,
-    kWork,
-    kMemory,
-    kCounts,
-    kText
-  };
-
-  uint64_t begin = 0;  // ticks; the only time of a record that is not a span
-  uint64_t end = 0;    // ticks; 0 while a span is open; the bits of a counter's value
-  uint64_t id = 0;
-  uint64_t parent = 0;
-  uint32_t name = 0, node = 0, custom = 0;
-  Type type = Type::kSpan;
-  InvocationKind kind = InvocationKind::kNone;
-  int8_t device_type = 0;
-  int8_t device_index = 0;
-
-  // Both relaxed: a reader sees the span open or ended, and either was true a moment ago.
-  void EndSpan(uint64_t now) { std::atomic_ref(end).store(now, std::memory_order_relaxed); }
-  uint64_t EndOfSpan() const {
-    return std::atomic_ref(const_cast<uint64_t&>(end)).load(std::memory_order_relaxed);
-  }
-};
-static_assert(sizeof(ProfileRecord) == 48);
-// The layout of a record kText, with the type at the same offset.
-struct ProfileText {
-  static constexpr size_t kBytes = 44;
-  char text[kBytes] = {};  // padded with zeros
-  ProfileRecord::Type type = ProfileRecord::Type::kText;
-  char unused[3] = {};
-};
-static_assert(sizeof(ProfileText) == sizeof(ProfileRecord) &&
-              offsetof(ProfileText, type) == offsetof(ProfileRecord, type));
 
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
@@ -39491,7 +39527,7 @@ struct ProfileChunk {
   std::atomic<uint32_t> count{0};
   // Zeroed once when the chunk is made: the page faults of new memory happen there, between spans,
   // and not one by one inside them.
-  ProfileRecord records[kRecords];
+  ProfileRecord records[kRecords] = {};
 };
 
 // The records of one thread, which alone writes them. The mutex guards the list of chunks.
@@ -39529,14 +39565,14 @@ class ThreadProfile {
     }
     if (session_ != session || depth >= kMaxDepth || !open_[depth]) [[unlikely]]
       return;
-    ProfileRecord& record = *open_[depth];
-    if (record.end == 0) record.EndSpan(now);
+    SpanRecord& span = open_[depth]->span;
+    if (span.end == 0) span.End(now);
     if (counters_) [[unlikely]]
-      AddCounts(depth, record.id);
+      AddCounts(depth, span.id);
   }
   // Sets the end of the innermost span, which closes later.
   void End(uint32_t session, uint64_t now) {
-    if (ProfileRecord* record = innermost(session)) record->EndSpan(now);
+    if (ProfileRecord* record = innermost(session)) record->span.End(now);
   }
   // Returns the record of the innermost open span; null if this session has none.
   ProfileRecord* innermost(uint32_t session) const {
@@ -39602,7 +39638,7 @@ class ThreadProfile {
 // that are open when the process ends still use it.
 class Recorder final : public SpanSink, public MemorySink {
  public:
-  static Recorder& Get();
+  static Recorder& Global();
 
   // Begins an empty session. Throws kFailedPrecondition while a session runs, kInvalidArgument for
   // wrong options.
@@ -39619,13 +39655,14 @@ class Recorder final : public SpanSink, public MemorySink {
   void Close() noexcept override;
   bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
   bool WantsEngine() const noexcept override { return engine_.load(std::memory_order_relaxed); }
-  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, {name}, 0); }
+  void Marked(uint32_t name) noexcept override { Mark({name}, /*frame=*/false); }
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
   void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
-  void Note(ProfileRecord::Type type, SpanNames names, double value) noexcept;
+  void Mark(SpanNames names, bool frame) noexcept;
+  void Count(SpanNames names, double value) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // Reserves one chunk of the bound on memory. False if the bound is reached.
@@ -39656,7 +39693,6 @@ class Recorder final : public SpanSink, public MemorySink {
   void Add(const ProfileRecord& record, std::string_view text = {}) noexcept;
   // Returns the interned path "outer::name".
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
-  static void Sort(Profile& profile);
   // Measures the ticks that a span costs its thread.
   double TicksOfSpan();
   void ResetAfterFork();
@@ -39689,7 +39725,7 @@ class Recorder final : public SpanSink, public MemorySink {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_RECORDER_HPP_
+#endif  // OPKIT_PROFILE_RECORDING_RECORDER_HPP_
 
 // ---- opkit/profile/impl/profiler.ipp
 // Forwards the profiler's functions to the recorder and the writers, and runs the session of
@@ -39704,7 +39740,7 @@ namespace detail {
 // or until the program begins a session of its own.
 class EnvironmentSession {
  public:
-  static EnvironmentSession& Get() {
+  static EnvironmentSession& Global() {
     // In static memory: on the heap, the object of a library would leak when the library is
     // unmapped. Never destroyed.
     alignas(EnvironmentSession) static char room[sizeof(EnvironmentSession)];
@@ -39726,7 +39762,7 @@ class EnvironmentSession {
       return false;
     }
     started_ = unwritten_ = true;
-    std::atexit([] { Get().End(); });
+    std::atexit([] { Global().End(); });
     return true;
   }
   // Ends the session and writes its trace, unless that is done. Returns the written file's name, or
@@ -39735,7 +39771,7 @@ class EnvironmentSession {
     if (!unwritten_.exchange(false) || process_ != getpid()) return {};
     Profiler::Stop();
     try {
-      std::string written = WriteProfileFile(Profiler::Read(), path_);
+      std::string written = SaveProfileFile(Profiler::Read(), path_);
       if (written != path_)
         std::fprintf(stderr,
                      "opkit: OPKIT_PROFILE: no file of the program includes "
@@ -39758,11 +39794,11 @@ class EnvironmentSession {
 }  // namespace detail
 
 OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
-  if (const std::string written = detail::EnvironmentSession::Get().End(); !written.empty())
+  if (const std::string written = detail::EnvironmentSession::Global().End(); !written.empty())
     std::fprintf(stderr,
                  "opkit: OPKIT_PROFILE: the program begins a profile of its own: %s ends there\n",
                  written.c_str());
-  detail::Recorder::Get().Start(options);
+  detail::Recorder::Global().Start(options);
   if (options.crash_trace.empty()) return;
   try {
     detail::CrashTrace::Arm(options.crash_trace);
@@ -39773,42 +39809,26 @@ OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
 }
 OPKIT_INLINE void Profiler::Stop() {
   detail::CrashTrace::Disarm();
-  detail::Recorder::Get().Stop();
+  detail::Recorder::Global().Stop();
 }
-OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Get().Pause(); }
-OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Get().Resume(); }
-OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Get().is_running(); }
-OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Get().Read(); }
-OPKIT_INLINE ProfileTable Profiler::Table(const ProfileTableOptions& options) {
-  return MakeProfileTable(Read(), options);
-}
-OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
-  ::opkit::WriteChromeTrace(Read(), path);
-}
-OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
-  ::opkit::WritePerfettoTrace(Read(), path);
-}
-OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table,
-                                        const RunReport& run) {
-  ::opkit::WriteReport(Read(), path, table, run);
-}
+OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Global().Pause(); }
+OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Global().Resume(); }
+OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Global().is_running(); }
+OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Global().Read(); }
 
-namespace detail {
-inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
-  if (CurrentSpanSink()) Recorder::Get().Note(type, SpanNames::OfText(name), value);
-}
-}  // namespace detail
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
-  detail::Note(detail::ProfileRecord::Type::kCounter, counter, value);
+  if (detail::CurrentSpanSink()) detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
-  detail::Note(detail::ProfileRecord::Type::kMarker, name);
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/false);
 }
 OPKIT_INLINE void ProfileFrame(std::string_view name) {
-  detail::Note(detail::ProfileRecord::Type::kFrame, name);
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/true);
 }
 
-OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Get().Begin(); }
+OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Global().Begin(); }
 
 }}  // namespace opkit
 
@@ -41716,7 +41736,7 @@ inline IntrusivePtr<EngineCore> MakeEngineCore(const EngineOptions& options, Thr
   static constinit std::atomic<uint32_t> engines{0};
   // Relaxed: only the uniqueness of the number matters.
   const uint32_t id = engines.fetch_add(1, std::memory_order_relaxed) + 1;
-  ThreadPool& pool = own_pool ? *own_pool : ThreadPool::Default();
+  ThreadPool& pool = own_pool ? *own_pool : ThreadPool::Global();
   return MakeIntrusive<EngineCore>(pool, IsNaive(options), id);
 }
 
@@ -42156,15 +42176,15 @@ OPKIT_INLINE ReplayMode FrozenTaskGraph::mode() const { return state_->replay.mo
 OPKIT_INLINE bool FrozenTaskGraph::settled() const { return state_->replay.settled(); }
 OPKIT_INLINE const Schedule& FrozenTaskGraph::schedule() const { return state_->schedule; }
 
-OPKIT_INLINE std::string FrozenTaskGraph::Describe() const {
-  const Schedule& schedule = this->schedule();
-  const int threads = state_->replay.threads();
+OPKIT_INLINE std::string ToString(const FrozenTaskGraph& graph) {
+  const Schedule& schedule = graph.schedule();
+  const int threads = graph.state_->replay.threads();
   const int64_t removed = schedule.edges_given() - schedule.edges_kept();
   return StrCat(StrCat(schedule.size(), " tasks, ", schedule.edges_kept(), " edges"),
                 removed > 0 ? StrCat(" (", removed, " more implied by these)") : "",
                 StrCat(", ", schedule.levels(), " levels of at most ", schedule.max_width()),
                 StrCat(" tasks\non ", threads, threads == 1 ? " thread by " : " threads by ",
-                       state_->replay.ExplainMode()));
+                       graph.state_->replay.ExplainMode()));
 }
 
 OPKIT_INLINE void TaskGraph::AddBlock() {
@@ -42738,11 +42758,11 @@ OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
   return out;
 }
 
-OPKIT_INLINE std::string RunComparison::ToText() const {
+OPKIT_INLINE std::string ToString(const RunComparison& runs) {
   std::vector<std::vector<std::string>> lines{
       {"value", "node", "backend", "expected by", "max abs", "max rel", "different", "first"}};
   size_t same_kernels = 0;
-  for (const ComparedValue& value : values) {
+  for (const ComparedValue& value : runs.values) {
     same_kernels += value.same_kernel;
     const bool is_compared = !value.differs || value.different > 0;
     lines.push_back({detail::WithoutControls(value.name), detail::WithoutControls(value.node),
@@ -42755,10 +42775,11 @@ OPKIT_INLINE std::string RunComparison::ToText() const {
                      value.different > 0 ? StrCat(value.first) : ""});
   }
   std::string out = detail::AlignColumns(lines, 4);
-  out += StrCat("\n", values.size(), " values compared, ", same_kernels,
+  out += StrCat("\n", runs.values.size(), " values compared, ", same_kernels,
                 " of them of the same kernel in both runs");
-  if (!not_compared.empty()) out += StrCat("; ", not_compared.size(), " are in one run alone");
-  return out + "\n" + Verdict() + "\n";
+  if (!runs.not_compared.empty())
+    out += StrCat("; ", runs.not_compared.size(), " are in one run alone");
+  return out + "\n" + runs.Verdict() + "\n";
 }
 
 OPKIT_INLINE std::string RunComparison::Verdict() const {
@@ -43073,8 +43094,8 @@ class BatchNormalizationFolder {
     const OperatorDef &def = graph_.node(node), &base = graph_.node(found->second);
     const bool same_place =
         def.device() == base.device() &&
-        (def.engine().empty() ||
-         (def.engine() == base.engine() && def.requires_engine() == base.requires_engine()));
+        (def.backends().empty() || (def.backends() == base.backends() &&
+                                    def.requires_backends() == base.requires_backends()));
     return same_place ? &bases_.at(found->second) : nullptr;
   }
   // Returns the scaling of a base combined with that of `node`, which reads the base's output; sets
@@ -43314,8 +43335,8 @@ class HardSwishMerger {
     const OperatorDef& first = graph_.node(*nodes.begin());
     for (const int node : nodes) {
       const OperatorDef& def = graph_.node(node);
-      if (def.device() != first.device() || def.engine() != first.engine() ||
-          def.requires_engine() != first.requires_engine())
+      if (def.device() != first.device() || def.backends() != first.backends() ||
+          def.requires_backends() != first.requires_backends())
         return false;
     }
     return true;
@@ -43363,7 +43384,7 @@ class HardSwishMerger {
         OperatorDef("HardSwish", {view_.name(x)}, from.outputs())
             .Name(from.name())
             .Device(from.device())
-            .Engine(from.engine(), from.requires_engine() ? kRequired : kPreferred);
+            .Backends(from.backends(), from.requires_backends() ? kRequired : kPreferred);
     has_merged_ = true;
   }
 
@@ -43642,7 +43663,7 @@ OPKIT_OPERATOR_SCHEMA(ConvertLayout)
     .IdenticalTypeAndShape()
     .Arg<std::string>("layout", "the name of the output's layout; plans say it otherwise",
                       "standard")
-    .SetDoc("The same elements in another order in memory.")
+    .Doc("The same elements in another order in memory.")
     .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(ConvertLayout, ConvertLayoutOp);
 
@@ -43683,7 +43704,7 @@ OPKIT_OPERATOR_SCHEMA(CopyToDevice)
     .DeviceInferenceFunction([](const OperatorDef& def) -> OpSchema::DevicePlacement {
       return {{def.device()}, {TargetOf(def)}};
     })
-    .SetDoc("The same elements in the memory of another device.")
+    .Doc("The same elements in the memory of another device.")
     .Internal();
 OPKIT_REGISTER_CPU_OPERATOR(CopyToDevice, CopyToDeviceOp);
 
@@ -43762,7 +43783,7 @@ struct FusedGraph::Builder {
     const std::string& backend = chain.choice.kernel->backend;
     const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
     const bool is_chosen = (chosen && chosen->backend != backend) ||
-                           (def.requires_engine() && def.engine() != backend);
+                           (def.requires_backends() && def.backends() != backend);
     if (!IsFree(next) || !def.control_inputs().empty() || is_part[Index(next)] || is_chosen ||
         choices[Index(next)].device != chain.choice.device ||
         std::ranges::count(view.inputs(next), value) != 1)
@@ -44257,10 +44278,10 @@ OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
 
 #endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
-// ---- opkit/op/abi/impl/op_conversion.ipp
+// ---- opkit/op/boundary/convert/impl/op_conversion.ipp
 // Conversions of opkit_op, member by member, in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -44385,9 +44406,9 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsReadable(&op_, kOpBytes))
+    if (!IsReadable(&op_))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
-                    " bytes, where version 1.0 has ", kOpBytes),
+                    " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
     CheckName(index);
     FunctionRecord record(new FunctionOpRecord);
@@ -44453,7 +44474,7 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
+    if (!IsReadable(kernel) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
     CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
@@ -44486,7 +44507,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!IsReadable(one, kParameterBytes))
+      if (!IsReadable(one))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -44531,108 +44552,97 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
-// ---- opkit/graph/memory/impl/node_order.ipp
-// Definitions of PeakBytes and OrderForFootprint: list scheduling by the live bytes that a node
-// adds.
-#ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
-#define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
+// ---- opkit/base/json/impl/json_writer.ipp
+// JsonWriter's definitions.
+#ifndef OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
+#define OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Counts the bytes that are live while nodes run one after the other.
-class LiveBytes {
- public:
-  LiveBytes(const GraphView& view, FunctionRef<int64_t(int value)> bytes)
-      : view_(view), bytes_(bytes) {
-    for (int value = 0; value < view.num_values(); ++value)
-      uses_.push_back(static_cast<int>(view.consumers(value).size()) +
-                      (view.IsOutput(value) ? 1 : 0));
+OPKIT_INLINE size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const unsigned first = byte(0), second = byte(1);
+  if (text.empty()) return 0;
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    if (!continues(1) || !continues(2)) return 0;
+    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
   }
-  // Returns by how much the live bytes grow once the node has run.
-  int64_t Growth(int node) const {
-    int64_t growth = Made(node);
-    ForEachInput(node, [&](int value) {
-      if (uses_[Index(value)] == 1) growth -= bytes_(value);
-    });
-    return growth;
+  if (first >= 0xf0 && first <= 0xf4) {
+    if (!continues(1) || !continues(2) || !continues(3)) return 0;
+    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
   }
-  void Run(int node) {
-    live_ += Made(node);
-    peak_ = (std::max)(peak_, live_);
-    ForEachInput(node, [&](int value) {
-      if (--uses_[Index(value)] == 0) live_ -= bytes_(value);
-    });
-    for (const int value : view_.outputs(node))
-      if (value >= 0 && uses_[Index(value)] == 0) live_ -= bytes_(value);
-  }
-  int64_t peak() const { return peak_; }
+  return 0;
+}
 
- private:
-  int64_t Made(int node) const {
-    int64_t made = 0;
-    for (const int value : view_.outputs(node))
-      if (value >= 0 && view_.producer(value) == node) made += bytes_(value);
-    return made;
+OPKIT_INLINE void AppendJsonString(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  size_t plain = 0;  // where the bytes begin that stand for themselves and are not yet in `out`
+  for (size_t at = 0; at < text.size();) {
+    const auto first = static_cast<unsigned char>(text[at]);
+    const size_t length = first < 0x80 ? 1 : Utf8Length(text.substr(at));
+    if (length != 0 && first >= 0x20 && first != '"' && first != '\\') {
+      at += length;
+      continue;
+    }
+    out += text.substr(plain, at - plain);
+    if (length == 0)
+      out += "\xEF\xBF\xBD";
+    else if (first < 0x20)
+      ((out += "\\u00") += kHex[first >> 4]) += kHex[first & 15];
+    else
+      (out += '\\') += text[at];
+    plain = ++at;
   }
-  // Calls f for each distinct input of the node.
-  template <class F>
-  void ForEachInput(int node, F f) const {
-    const auto inputs = view_.inputs(node);
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] >= 0 && std::find(inputs.begin(), inputs.begin() + static_cast<long>(i),
-                                      inputs[i]) == inputs.begin() + static_cast<long>(i))
-        f(inputs[i]);
-  }
+  out += text.substr(plain);
+  out += '"';
+}
 
-  const GraphView& view_;
-  const FunctionRef<int64_t(int value)> bytes_;
-  std::vector<int> uses_;  // by value: uses that are still to come
-  int64_t live_ = 0, peak_ = 0;
-};
+OPKIT_INLINE void AppendNumber(std::string& out, double value) {
+  char digits[32];
+  if (!__builtin_isfinite(value))
+    out += "null";
+  else
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+OPKIT_INLINE JsonWriter& JsonWriter::Key(std::string_view name) {
+  AppendJsonString(Item(), name);
+  out_ += is_spaced_ ? ": " : ":";
+  needs_comma_ = false;
+  return *this;
+}
+OPKIT_INLINE std::string& JsonWriter::Item() {
+  if (std::exchange(needs_comma_, true)) out_ += is_spaced_ && !indent_ ? ", " : ",";
+  AppendNewLine();
+  return out_;
+}
+OPKIT_INLINE JsonWriter& JsonWriter::Begin(char bracket) {
+  Item() += bracket;
+  needs_comma_ = false;
+  return *this;
+}
+OPKIT_INLINE JsonWriter& JsonWriter::End(char bracket) {
+  AppendNewLine();
+  out_ += bracket;
+  needs_comma_ = true;
+  return *this;
+}
+OPKIT_INLINE void JsonWriter::AppendNewLine() {
+  if (const char* const indent = std::exchange(indent_, nullptr)) (out_ += '\n') += indent;
+}
 
 }  // namespace detail
-
-OPKIT_INLINE int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
-                               FunctionRef<int64_t(int value)> bytes) {
-  detail::LiveBytes live(view, bytes);
-  for (const int node : order) live.Run(node);
-  return live.peak();
-}
-
-OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
-                                                FunctionRef<int64_t(int value)> bytes) {
-  using detail::Index;
-  constexpr size_t kLookedAt = 64;
-  std::vector<int> waits(Index(view.num_nodes()), 0), ready, order;
-  std::vector<std::vector<int>> after(waits.size());
-  for (const GraphView::Edge& edge : view.edges()) {
-    ++waits[Index(edge.to)];
-    after[Index(edge.from)].push_back(edge.to);
-  }
-  for (const int node : view.order())
-    if (waits[Index(node)] == 0) ready.push_back(node);
-  detail::LiveBytes live(view, bytes);
-  while (!ready.empty()) {
-    const size_t count = (std::min)(ready.size(), kLookedAt);
-    const auto next =
-        std::ranges::min_element(ready.begin(), ready.begin() + static_cast<long>(count), {},
-                                 [&](int node) { return std::pair(live.Growth(node), node); });
-    const int node = *next;
-    ready.erase(next);
-    order.push_back(node);
-    live.Run(node);
-    for (const int waiting : after[Index(node)])
-      if (--waits[Index(waiting)] == 0) ready.push_back(waiting);
-  }
-  return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
-}
-
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
+#endif  // OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
 
 // ---- opkit/graph/plan/impl/kernel_selector.ipp
 // Definitions of KernelSelector: rates the candidates of a node and chooses one.
@@ -44774,10 +44784,10 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKer
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   if (const SelectedKernel* forced = Forced(node))
-    return OperatorDef(def).Engine(forced->backend, kRequired);
-  if (!options_.strict_backends) return {};
+    return OperatorDef(def).Backends(forced->backend, kRequired);
+  if (options_.backend_need == kPreferred) return {};
   CheckBackends(def);
-  return OperatorDef(def).Engine(def.engine(), kRequired);
+  return OperatorDef(def).Backends(def.backends(), kRequired);
 }
 
 OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
@@ -45007,11 +45017,11 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
-// ---- opkit/graph/plan/impl/specialization.ipp
+// ---- opkit/graph/plan/impl/planned_memory.ipp
 // Definitions of PlannedMemory: numbers the values of a specialization and of its bodies, and plans
 // an arena for them on each device.
-#ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
-#define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
+#ifndef OPKIT_GRAPH_PLAN_IMPL_PLANNED_MEMORY_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_PLANNED_MEMORY_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -45063,11 +45073,11 @@ OPKIT_INLINE int PlannedMemory::NumberSteps(int next) {
   return next;
 }
 
-OPKIT_INLINE size_t PlannedMemory::NumberValues(size_t next, const PlannedMemory* around) {
+OPKIT_INLINE size_t PlannedMemory::NumberValues(size_t next, const PlannedMemory* enclosing) {
   first_number_ = next;
   for (int value = 0; value < plan_.view().num_values(); ++value) {
     const int outer = plan_.OuterOf(value);
-    value_numbers_.push_back(outer < 0 ? next++ : around->NumberOf(outer));
+    value_numbers_.push_back(outer < 0 ? next++ : enclosing->NumberOf(outer));
   }
   first_scratch_ = next;
   next += Index(plan_.schedule().size());
@@ -45165,7 +45175,7 @@ OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     OrderBodies(step, run_order_);
     for (int entry : EntriesOf(plan_.schedule(), step)) {
-      if (plan_.IsOrderAlone(step, entry)) continue;
+      if (plan_.IsOrderOnly(step, entry)) continue;
       run_order_.before.push_back(end_[Index(step)]);
       run_order_.after.push_back(begin_[Index(Schedule::TargetOf(entry))]);
     }
@@ -45182,7 +45192,7 @@ OPKIT_INLINE size_t PlannedMemory::BodyCount(int node) const {
 }
 
 // True if the node's only body returns this input unchanged.
-OPKIT_INLINE bool PlannedMemory::HandsOn(int node, int value) const {
+OPKIT_INLINE bool PlannedMemory::ForwardsInput(int node, int value) const {
   const Specialization& body = *plan_.BodiesOf(node)[0]->plan;
   for (size_t i = 0; i < body.inputs().size(); ++i) {  // inputs are the first values
     const int inner = body.ValueOf(static_cast<int>(i));
@@ -45219,7 +45229,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
       if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
     }
     for (const int node : view.consumers(value))
-      if (plan_.BodiesOf(node).empty() || is_exclusive(node) || HandsOn(node, value))
+      if (plan_.BodiesOf(node).empty() || is_exclusive(node) || ForwardsInput(node, value))
         planned.users.push_back(end_[step_of(node)]);
   }
   for (int step = 0; step < plan_.schedule().size(); ++step) {
@@ -45497,6 +45507,287 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
   AddTouches(values);
   VerifyMemoryPlan(run_order_, values, arena.inplace, addresses, end, names);
   return true;
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_PLANNED_MEMORY_IPP_
+
+// ---- opkit/graph/memory/node_order.hpp
+// OrderForFootprint: finds an order of a graph's nodes in which fewer bytes are live at once.
+// Called before memory is planned, for runs whose steps follow each other.
+#ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
+#define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Returns the most bytes that are live at once if nodes run in this order. A value is live from the
+// node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
+int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
+                  FunctionRef<int64_t(int value)> bytes);
+
+// Returns an order with a smaller PeakBytes than view.order(), or view.order() if it finds none.
+// List scheduling: the next node is the ready one that adds the fewest live bytes; of equal ones,
+// the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
+std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
+
+// ---- opkit/graph/plan/impl/specialization.ipp
+// Definitions of Specialization: its pipeline, from selected kernels to planned memory.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE Specialization::Specialization(const GraphView& view,
+                                            std::vector<TensorInfo> input_infos,
+                                            const Options& options, const Enclosing* enclosing)
+    : plan_view_(view),
+      inputs_(std::move(input_infos)),
+      plan_types_(Infer(view, inputs_)),
+      selector_(plan_view_, plan_types_, options.selection),
+      memory_(*this, options.memory) {
+  Build(options, enclosing);
+}
+
+OPKIT_INLINE void Specialization::Build(const Options& options, const Enclosing* enclosing) {
+  do {
+    selector_.SelectAll(selected_);
+    FuseNodes(options);
+    InsertConverters(options, enclosing);
+    FindOuter(enclosing);
+  } while (!BindNodes(enclosing));
+  PlanBodies(options);
+  MakeSchedule(options);
+  AssignStreams();
+  if (!enclosing) PlanMemory(options);
+}
+
+OPKIT_INLINE GraphTypes Specialization::Infer(const GraphView& view,
+                                              const std::vector<TensorInfo>& inputs) {
+  std::vector<GraphInput> known;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    known.push_back({view.graph().inputs()[i].name, inputs[i]});
+  return InferGraph(view, known);
+}
+
+OPKIT_INLINE std::vector<int> Specialization::PartsOf(int node) const {
+  if (node >= fused_view().num_nodes()) return {};
+  if (!fused_) return {node};
+  return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
+}
+
+OPKIT_INLINE void Specialization::FuseNodes(const Options& options) {
+  converted_.reset();
+  fused_.reset();
+  if (FusedGraph::IsNeeded(selected_))
+    fused_ = g_make_fused_graph(plan_view_, plan_types_, selected_, options.selection.forced);
+  choices_ = fused_ ? fused_->choices() : selected_;
+  for (int node = 0; node < plan_view_.num_nodes(); ++node)
+    if (const int first = PartsOf(NodeOf(node)).front(); first != node)
+      selected_[Index(node)].computed_by = first;
+}
+
+OPKIT_INLINE void Specialization::InsertConverters(const Options& options,
+                                                   const Enclosing* enclosing) {
+  // A body returns its outputs on the device on which the node that carries it makes them.
+  const Device device = enclosing ? enclosing->device() : Device();
+  const Device* const outputs_on = enclosing ? &device : nullptr;
+  if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
+    converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
+                                        *options.converted_constants, outputs_on);
+  for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
+}
+
+OPKIT_INLINE bool Specialization::BindNodes(const Enclosing* enclosing) {
+  struct OtherLayouts {};
+  const auto refused = [&](int node, const std::string& why) {
+    const std::vector<int> parts = PartsOf(node);
+    if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
+    NodeChoice& choice = selected_[Index(parts[0])];
+    if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
+    choices_[Index(node)] = choice;
+    ShareDescriptors(node);
+  };
+  try {
+    first_nodes_ = std::make_unique<BoundNodes>(
+        view(), types(), choices_, OuterBlobs(enclosing ? &enclosing->nodes : nullptr), refused);
+    return true;
+  } catch (const OtherLayouts&) {
+    return false;
+  }
+}
+
+OPKIT_INLINE void Specialization::ShareDescriptors(int node) {
+  const auto share = [&](std::span<const int> values, std::vector<Layout>& layouts) {
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      if (values[i] < 0) continue;
+      const Layout& layout = types()[values[i]].layout;
+      OPKIT_ASSERT(layouts[i] == layout);
+      layouts[i] = layout;
+    }
+  };
+  KernelConfig& config = choices_[Index(node)].config;
+  share(view().inputs(node), config.input_layouts);
+  share(view().outputs(node), config.output_layouts);
+}
+
+OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosing) {
+  outer_.assign(Index(view().num_values()), -1);
+  rewritten_.assign(outer_.size(), 0);
+  if (enclosing) {
+    const GraphView& outside = enclosing->plan.view();
+    const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
+      if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
+    };
+    for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
+      bind(static_cast<int>(i), outside.inputs(enclosing->node), Index(enclosing->body.inputs[i]));
+    for (size_t o = 0; o < plan_view_.outputs().size(); ++o)
+      if (const int value = plan_view_.outputs()[o]; plan_view_.producer(value) >= 0)
+        bind(value, outside.outputs(enclosing->node), o);
+  }
+  for (int value = 0; value < view().num_values(); ++value)
+    rewritten_[Index(value)] = view().IsRewritten(value) ||
+                               (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
+}
+
+OPKIT_COLD OPKIT_INLINE std::vector<Blob*> Specialization::OuterBlobs(
+    const BoundNodes* enclosing) const {
+  std::vector<Blob*> blobs;
+  for (int value = 0; enclosing && value < view().num_values(); ++value)
+    blobs.push_back(OuterOf(value) < 0 ? nullptr : &enclosing->blob(OuterOf(value)));
+  return blobs;
+}
+
+OPKIT_COLD OPKIT_INLINE std::unique_ptr<BoundNodes> Specialization::MakeNodes(
+    const BoundNodes* enclosing) const {
+  auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(enclosing));
+  for (const std::unique_ptr<PlannedBody>& body : bodies_)
+    nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
+  return nodes;
+}
+
+OPKIT_COLD OPKIT_INLINE void Specialization::PlanBodies(const Options& options) {
+  for (int node = 0; node < view().num_nodes(); ++node)
+    if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node))) {
+      const bool exclusive = runs->bodies().size() > 1;
+      for (size_t i = 0; i < runs->bodies().size(); ++i)
+        PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
+    }
+}
+
+OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number, const NodeBody& body,
+                                                      bool exclusive, const Options& options) {
+  const OperatorDef& def = view().graph().node(node);
+  auto planned = std::make_unique<PlannedBody>(node, number, body);
+  std::vector<TensorInfo> infos;
+  for (const int input : body.inputs) {
+    const int value = view().inputs(node)[Index(input)];
+    infos.push_back(value < 0 ? TensorInfo() : types()[value]);
+  }
+  Options inner = options;
+  inner.walked = true;
+  inner.donated = {};
+  planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
+  inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
+  const Enclosing enclosing{*this, *first_nodes_, node, body};
+  try {
+    planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &enclosing);
+  } catch (const Error& error) {
+    const bool may_not_fit = exclusive && error.code() != ErrorCode::kNotFound;
+    if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, enclosing)))
+      return;
+    RethrowInContext(StrCat("in ", body.name, " of ", def));
+  }
+  if (planned->plan->may_pend()) {
+    if (planned->forced.nodes.empty()) return;
+    Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
+          def,
+          ", which is not planned with the graph: an operator in it completes after it has "
+          "returned");
+  }
+  first_nodes_->bodies().push_back(planned->plan->TakeNodes());
+  bodies_.push_back(std::move(planned));
+}
+
+OPKIT_COLD OPKIT_INLINE bool Specialization::Fits(const PlannedBody& body,
+                                                  const std::vector<TensorInfo>& infos,
+                                                  Options options, const Enclosing& enclosing) {
+  options.selection.forced = nullptr;
+  try {
+    static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &enclosing));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
+  auto supports = [&](int node) {
+    return asynchronous_[Index(node)] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
+  };
+  for (int node = 0; node < view().num_nodes(); ++node) {
+    asynchronous_.push_back(first_nodes_->op(node).HasAsyncPart());
+    may_pend_ |= first_nodes_->op(node).HasAsyncPart();
+  }
+  std::vector<ScheduleEdge> edges;
+  for (const auto& edge : view().edges())
+    edges.push_back(
+        {edge.from, edge.to,
+         supports(edge.from) && supports(edge.to) &&
+             first_nodes_->op(edge.from).device() == first_nodes_->op(edge.to).device()});
+  const auto name = [&](int node) { return ToString(view().graph().node(node)); };
+  const FunctionRef<std::string(int)> name_ref = name;
+  ScheduleOptions settings;
+  settings.in_order = options.in_order;
+  settings.name = &name_ref;
+  std::vector<int> order;
+  if (options.memory.reorder_nodes && options.walked) {
+    order = OrderForFootprint(
+        view(), [&](int value) { return memory_.IsPlanned(value) ? BytesOf(value) : 0; });
+    settings.given = &order;
+  }
+  schedule_.emplace(view().num_nodes(), edges, settings);
+  if (options.in_order) {
+    follows_.assign(Index(schedule_->size()), 0);
+    for (const auto& edge : view().edges()) {
+      const int to = schedule_->node_of(edge.to);
+      if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
+    }
+  }
+}
+
+OPKIT_INLINE void Specialization::AssignStreams() {
+  constexpr int kStreams = 4;
+  streams_.assign(Index(view().num_nodes()), 0);
+  std::vector<char> continued(streams_.size(), 0);
+  int next = 0;
+  for (int step = 0; step < schedule_->size(); ++step) {
+    const int node = schedule_->original_of(step);
+    if (!IsAsynchronous(node)) continue;
+    int stream = -1;
+    const auto& edges = view().edges();
+    for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
+      const auto& edge = edges[e];
+      if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
+          first_nodes_->op(edge.from).device() != first_nodes_->op(node).device())
+        continue;
+      continued[Index(edge.from)] = 1;
+      stream = streams_[Index(edge.from)];
+      break;
+    }
+    streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
+  }
+}
+
+OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
+  PlannedMemory::Options memory{options.memory, options.verify_memory, options.walked, {}};
+  for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
+  memory_.PlanArenas(memory);
 }
 
 }  // namespace detail
@@ -47055,6 +47346,435 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
+// ---- opkit/graph/plan/impl/bound_plan.ipp
+// Definitions of BoundPlan: makes its steps, puts its values into arenas, and runs it.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE BoundPlan::BoundPlan(IntrusivePtr<Specialization> specialization,
+                                  std::unique_ptr<BoundNodes> nodes, ThreadPool& pool,
+                                  ReplayOptions options)
+    : BoundPlan(std::move(specialization), *nodes, this) {
+  own_nodes_ = std::move(nodes);
+  LookAhead();
+  ids_of_run_ = NumberIds(0);
+  replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
+  ReportMode();
+}
+
+OPKIT_INLINE void BoundPlan::UseArenas(SharedArenas& arenas) {
+  shared_arenas_ = &arenas;
+  const std::vector<ArenaPlan>& planned = specialization_->memory().arenas();
+  if (arenas_.size() == planned.size() && HasLargeEnough(arenas)) return;
+  ReleaseArenas();
+  std::vector<Storage> taken;
+  for (const ArenaPlan& arena : planned) taken.push_back(TakeArena(arena, arenas));
+  PutInto(planned, taken);
+}
+
+OPKIT_INLINE bool BoundPlan::NeedsLargerArenas(const SharedArenas& arenas) const {
+  for (const ArenaPlan& arena : specialization_->memory().arenas())
+    if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
+  return false;
+}
+
+OPKIT_INLINE void BoundPlan::ReleaseArenas() {
+  if (arenas_.empty()) return;
+  for (Place& place : places_)
+    if (std::exchange(place.storage, nullptr)) {
+      Tensor* const tensor = place.blob->GetMutable<Tensor>();
+      *tensor = Tensor(tensor->device());
+    }
+  for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
+  arenas_.clear();
+  only_arena_ = nullptr;
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
+}
+
+OPKIT_INLINE void BoundPlan::SetDonated(int plan_input, const Tensor& tensor) {
+  for (const ArenaPlan& arena : specialization_->memory().arenas())
+    for (const ArenaPlan::Donated& donated : arena.donated)
+      if (donated.input == specialization_->ValueOf(plan_input))
+        PutIntoDonated(arena, donated, tensor);
+}
+
+OPKIT_INLINE void BoundPlan::Run(Timeout timeout) {
+  Begin();
+  try {
+    replay_->Run(timeout);
+    CompleteImplied();
+    if (decisions_ != replay_->decisions()) [[unlikely]]
+      ReportMode();
+  } catch (...) {
+    Clean();
+    throw;
+  }
+}
+
+OPKIT_INLINE void BoundPlan::RunBody() {
+  const int steps = static_cast<int>(steps_.size());
+  first_id_ = root_->first_id_ + ids_before_;
+  DropSharedValues();
+  const StepRunner run(*this);
+  for (int i = 0; i < steps; ++i) {
+    if (root_->replay_->stopped()) [[unlikely]]
+      Throw(ErrorCode::kCancelled, "the run around it has ended");
+    run(i);
+  }
+}
+
+OPKIT_INLINE void BoundPlan::CompleteImplied() {
+  if (implied_.empty()) return;
+  for (int i : implied_) steps_[Index(i)].op->event().state()->Passed();
+  MutexLock lock(in_flight_mutex_);
+  for (int i : implied_) in_flight_[Index(i)].reset();
+}
+
+OPKIT_INLINE void BoundPlan::Cancel() {
+  const int run = runs_;
+  replay_->Cancel();
+  if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
+}
+
+OPKIT_INLINE void BoundPlan::Clean() {
+  if (!specialization_->may_pend()) return;
+  CancelPending();
+  while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
+  replay_->Drain();
+  for (int i : implied_) SetInFlight(i, {});
+  ReleaseArenas();
+  shared_arenas_->Abandon();
+  UseArenas(*shared_arenas_);
+  for (size_t at = 0; at < places_.size(); ++at) {
+    Blob& blob = *places_[at].blob;
+    if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
+      *blob.GetMutable<Tensor>() = Tensor(blob.Get<Tensor>().device());
+  }
+}
+
+OPKIT_INLINE NodeState BoundPlan::RunScoped(int i, const Step& step) {
+  if (step.asynchronous) return Issue(i, step);
+  step.op->Run();
+  CheckPlaces(step);
+  return NodeState::kDone;
+}
+
+OPKIT_INLINE void BoundPlan::IssueTo(const Step& step) {
+  const IssueScope issue(step.op->device().type != DeviceType::kCPU);
+  for (int wait = step.first_wait; wait < step.end_wait; ++wait)
+    step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
+  step.op->RunAsync(step.stream);
+}
+
+OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
+  IssueTo(step);
+  CheckPlaces(step);
+  const Event& event = step.op->event();
+  if (!step.implied && event.IsFinished()) {
+    event.RethrowIfFailed();
+    return NodeState::kDone;
+  }
+  SetInFlight(i, event);
+  if (step.implied) {
+    if (cancelled_) CancelPending();
+    return NodeState::kDone;
+  }
+  event.SetCallback([this, i] { OnStepCompleted(i); });
+  if (cancelled_) CancelPending();  // Cancel may have missed this step, which was not in flight
+  return NodeState::kPending;
+}
+
+OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
+  const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
+  SetInFlight(i, {});
+  if (failure) FailPending(failure);
+  replay_->Complete(i, failure);
+}
+
+OPKIT_INLINE bool BoundPlan::PollPending() {
+  const int64_t now = MonotonicNs();
+  if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
+  if (now >= polled_until_ns_) return false;
+  for (int i : polled_) {
+    std::optional<Event> event;
+    {
+      MutexLock lock(in_flight_mutex_);
+      event = in_flight_[Index(i)];
+    }
+    if (event) static_cast<void>(event->Query());
+  }
+  return !polled_.empty();
+}
+
+OPKIT_INLINE void BoundPlan::CancelPending() {
+  cancelled_ = true;
+  std::vector<Event> events;
+  {
+    MutexLock lock(in_flight_mutex_);
+    for (const std::optional<Event>& event : in_flight_)
+      if (event) events.push_back(*event);
+  }
+  for (Event& event : events) event.Cancel();
+}
+
+OPKIT_COLD OPKIT_INLINE void BoundPlan::MoveOut(const Step& step, const Place& place) {
+  Blob& blob = *place.blob;
+  if (!blob.IsType<Tensor>()) return;
+  Tensor& tensor = *blob.GetMutable<Tensor>();
+  if (!tensor.initialized()) return;
+  if (tensor.layout().id != place.layout)
+    ThrowOtherLayout(step.op->def(), blob.name(), tensor, {place.layout, {}});
+  const bool in_arena = static_cast<bool>(ArenaOf(tensor.storage().get()));
+  const bool shared = place.apart && SharesInput(step, place);
+  if (!in_arena && !place.storage && !shared) return;
+  if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
+    if (!in_arena && !shared) return;
+    Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '", blob.name(),
+          "' a view of an input while its device still works; declare the pair in place, or "
+          "copy");
+  }
+  const bool is_standard = tensor.layout().is_standard();
+  Tensor moved, *last = nullptr;
+  const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
+  if (place.storage && bytes <= RoomOf(place))
+    moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
+                               tensor.layout(), place.offset, bytes);
+  else if (!in_arena && !shared)
+    return;
+  else if (is_standard && !view_.IsOutput(place.value))
+    moved = *(last = &LastMoved(place));
+  if (is_standard) {
+    moved.CopyFrom(tensor);
+    if (last) *last = moved;
+  } else {
+    if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
+    ConvertLayoutTo(tensor, moved);
+  }
+  tensor = std::move(moved);
+}
+
+OPKIT_INLINE int64_t BoundPlan::RoomOf(const Place& place) const {
+  const size_t value = specialization_->memory().NumberOf(place.value);
+  for (const ArenaPlan& arena : root_->specialization_->memory().arenas())
+    if (arena.OffsetOf(value) >= 0) return arena.values[value].bytes;
+  return 0;
+}
+
+OPKIT_INLINE bool BoundPlan::SharesInput(const Step& step, const Place& place) const {
+  const Blob& made = *place.blob;
+  for (int i = 0; i < step.op->InputSize(); ++i) {
+    if (!step.op->HasInput(i)) continue;
+    const Blob& input = step.op->InputBlob(i);
+    if (&input != &made && input.IsType<Tensor>() &&
+        input.Get<Tensor>().SharesMemoryWith(made.Get<Tensor>()))
+      return true;
+  }
+  return false;
+}
+
+OPKIT_INLINE Storage BoundPlan::ArenaOf(const StorageBlock* storage) const {
+  for (const Storage& arena : arenas_)
+    if (arena.get() == storage) return arena;
+  for (const auto& [input, donated] : donated_)
+    if (donated.get() == storage) return donated;
+  return {};
+}
+
+OPKIT_INLINE void BoundPlan::MakeSteps() {
+  const Schedule& schedule = specialization_->schedule();
+  for (int i = 0; i < schedule.size(); ++i) {
+    const int node = schedule.original_of(i);
+    bool reads_rewritten = false;
+    for (int value : view_.inputs(node))
+      reads_rewritten |= value >= 0 && specialization_->IsRewritten(value);
+    Step& step = steps_.emplace_back();
+    step.op = &nodes_->op(node);
+    step.stream = specialization_->stream(node);
+    step.asynchronous = specialization_->IsAsynchronous(node);
+    step.direct = step.op->RunsDirectly();
+    step.kind = step.op->invocation_kind();
+    // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
+    const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
+    step.first_place = static_cast<int>(places_.size());
+    for (int value : view_.outputs(node)) {
+      if (value < 0) continue;
+      places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value), value,
+                         reads_rewritten || specialization_->IsRewritten(value),
+                         specialization_->types()[value].layout.id});
+      if (view_.producer(value) == node && !view_.IsOutput(value) &&
+          !specialization_->memory().IsPlanned(value))
+        unplanned_.push_back(places_.back().blob);
+    }
+    step.end_place = static_cast<int>(places_.size());
+  }
+  MakeWaits();
+  if (!specialization_->may_pend()) return;
+  in_flight_.resize(steps_.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    Step& step = steps_[i];
+    // Host work completes its own event, also when it fails; it needs no polling.
+    if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
+    step.implied = FollowsFromOthers(static_cast<int>(i));
+    if (step.implied) step.op->SetEventSeldomAsked();
+    (step.implied ? implied_ : polled_).push_back(static_cast<int>(i));
+  }
+}
+
+OPKIT_INLINE bool BoundPlan::FollowsFromOthers(int i) const {
+  bool waited_for = false;
+  for (int entry : EntriesOf(specialization_->schedule(), i)) {
+    if (!Schedule::IsEarly(entry)) return false;
+    const Step& next = steps_[Index(Schedule::TargetOf(entry))];
+    waited_for |= !specialization_->IsOrderOnly(i, entry) && next.asynchronous &&
+                  next.op->device().type == steps_[Index(i)].op->device().type;
+  }
+  return waited_for;
+}
+
+OPKIT_INLINE void BoundPlan::MakeBodies() {
+  for (size_t i = 0; i < specialization_->bodies().size(); ++i)
+    bodies_.push_back(
+        MakeIntrusive<BoundPlan>(specialization_->bodies()[i]->plan, *nodes_->bodies()[i], root_));
+  const auto& planned = specialization_->bodies();
+  for (size_t i = 0; i < planned.size();) {
+    const int node = planned[i]->node;
+    auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
+    std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
+    for (; i < planned.size() && planned[i]->node == node; ++i)
+      runners[Index(planned[i]->number)] = bodies_[i].get();
+    carrier.UseRunners(std::move(runners));
+  }
+}
+
+OPKIT_INLINE void BoundPlan::LookAhead() {
+  constexpr size_t kAhead = 6;
+  std::vector<Step*> order;
+  AppendSteps(order);
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i]->ahead = i + kAhead < order.size() ? order[i + kAhead]->op : nullptr;
+}
+
+OPKIT_INLINE uint64_t BoundPlan::NumberIds(uint64_t next) {
+  ids_before_ = next;
+  next += steps_.size();
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) next = body->NumberIds(next);
+  return next;
+}
+
+OPKIT_INLINE void BoundPlan::AppendSteps(std::vector<Step*>& order) {
+  const auto& planned = specialization_->bodies();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    order.push_back(&steps_[i]);
+    const int node = specialization_->schedule().original_of(static_cast<int>(i));
+    for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
+      bodies_[Index(&body - planned.data())]->AppendSteps(order);
+  }
+}
+
+OPKIT_INLINE int BoundPlan::AddInferred(int value) {
+  const TensorInfo& info = specialization_->types()[value];
+  const bool known = info.shape.is_known();
+  if (!known && info.dtype == DType::kUndefined) return -1;
+  inferred_.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+  return static_cast<int>(inferred_.size()) - 1;
+}
+
+OPKIT_INLINE void BoundPlan::MakeWaits() {
+  const Schedule& schedule = specialization_->schedule();
+  const FlatLists early(steps_.size(), [&](auto add) {
+    for (int i = schedule.size() - 1; i >= 0; --i)
+      for (int entry : EntriesOf(schedule, i))
+        if (Schedule::IsEarly(entry) && !specialization_->IsOrderOnly(i, entry))
+          add(Index(Schedule::TargetOf(entry)), Index(i));
+  });
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    steps_[i].first_wait = static_cast<int>(waits_.size());
+    if (steps_[i].asynchronous)
+      for (int from : early.of(i)) waits_.push_back(steps_[Index(from)].op);
+    steps_[i].end_wait = static_cast<int>(waits_.size());
+  }
+}
+
+OPKIT_INLINE void BoundPlan::PutIntoDonated(const ArenaPlan& arena,
+                                            const ArenaPlan::Donated& donated,
+                                            const Tensor& input) {
+  std::erase_if(donated_, [&](const auto& held) { return held.first == donated.input; });
+  if (input.initialized()) donated_.emplace_back(donated.input, input.storage());
+  for (Place& place : places_) {
+    const size_t value = specialization_->memory().NumberOf(place.value);
+    const int64_t offset = arena.OffsetOf(value), bytes = arena.values[value].bytes;
+    if (bytes == 0 || offset < donated.begin || offset >= donated.end) continue;
+    place.storage = input.initialized() ? input.storage().get() : nullptr;
+    place.offset = input.byte_offset() + offset - donated.begin;
+    if (specialization_->OuterOf(place.value) >= 0) continue;
+    if (input.initialized())
+      SetTensor(place, input.storage(), bytes);
+    else if (!view_.IsOutput(place.value))  // the last run's outputs stay
+      *place.blob->GetMutable<Tensor>() = Tensor(input.device());
+  }
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutIntoDonated(arena, donated, input);
+}
+
+OPKIT_INLINE void BoundPlan::LeaveDonated(size_t value) {
+  for (Place& place : places_)
+    if (specialization_->memory().NumberOf(place.value) == value) place.storage = nullptr;
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
+}
+
+OPKIT_INLINE void BoundPlan::SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
+  const TensorInfo& info = specialization_->types()[place.value];
+  *place.blob->GetMutable<Tensor>() =
+      info.layout.is_standard() ? Tensor(storage, place.offset, *info.shape.Most(), info.dtype)
+                                : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype,
+                                                     info.layout, place.offset, bytes);
+}
+
+OPKIT_INLINE bool BoundPlan::HasLargeEnough(SharedArenas& arenas) const {
+  for (size_t a = 0; a < arenas_.size(); ++a) {
+    const ArenaPlan& planned = specialization_->memory().arenas()[a];
+    if (arenas_[a] != TakeArena(planned, arenas)) return false;
+  }
+  return true;
+}
+
+OPKIT_INLINE void BoundPlan::PutInto(const std::vector<ArenaPlan>& planned,
+                                     const std::vector<Storage>& arenas) {
+  arenas_ = arenas;
+  several_arenas_ = arenas_.size() > 1 || HasDonated(planned);
+  only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
+  for (size_t a = 0; a < arenas_.size(); ++a)
+    if (arenas_[a]) FillArena(planned[a], arenas_[a]);
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutInto(planned, arenas);
+}
+
+OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& storage) {
+  for (size_t at = 0; at < places_.size(); ++at) {
+    Place& place = places_[at];
+    const size_t value = specialization_->memory().NumberOf(place.value);
+    const int64_t offset = arena.OffsetOf(value);
+    if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
+    if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
+    place.storage = storage.get();
+    place.offset = offset;
+    if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan
+    SetTensor(place, storage, arena.values[value].bytes);
+  }
+  for (size_t step = 0; step < steps_.size(); ++step) {
+    const size_t value = specialization_->memory().NumberOfScratch(static_cast<int>(step));
+    const int64_t offset = arena.OffsetOf(value);
+    if (offset >= 0 && arena.values[value].bytes > 0)
+      steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
+                                  arena.values[value].bytes, storage);
+  }
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
+
 // ---- opkit/graph/impl/body_inference.ipp
 // The definitions of body inference, and a cache of results: a body is inferred once for each set
 // of input types.
@@ -47175,14 +47895,14 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
   }
 }
 
-inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
+inline void InferGraphSubgraph(const Graph& body, InferenceContext& context) {
   if (Index(context.num_inputs()) == body.inputs().size() &&
       Index(context.num_outputs()) == body.outputs().size())
     // The node's operator runs the graph itself, and may have operators that are not registered.
     InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
 }
-OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
-  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
+OPKIT_INLINE void UseInferenceOfGraphSubgraphs() {
+  g_graph_subgraph_rules.infer.store(&InferGraphSubgraph, std::memory_order_relaxed);
 }
 
 }  // namespace detail
@@ -47292,33 +48012,24 @@ class SymbolJsonWriter {
       : view_(view), types_(types), is_arg_(is_arg), made_by_(Index(view.num_values()), {-1, -1}) {}
 
   SymbolJson Write() && {
-    text_ = "{\n  \"nodes\": [";
+    json_.BeginObject().NewLine("  ").Key("nodes").BeginArray();
     for (int value = 0; value < view_.num_values(); ++value)
       if (view_.IsInput(value) || view_.IsConstant(value)) WriteVariable(value);
     for (const int node : view_.order()) WriteNode(node);
-    text_ += "\n  ],\n  \"arg_nodes\": [";
-    bool first = true;
+    json_.NewLine("  ").EndArray().NewLine("  ").Key("arg_nodes").BeginArray();
     for (size_t i = 0; i < nodes_.size(); ++i)
-      if (nodes_[i] < 0) {
-        if (!std::exchange(first, false)) text_ += ", ";
-        AppendInteger(text_, i);
-      }
-    text_ += "],\n  \"heads\": [";
-    first = true;
-    for (const int output : view_.outputs()) {
-      if (!std::exchange(first, false)) text_ += ", ";
-      AppendEntry(output);
-    }
-    text_ += "]\n}\n";
-    return {std::move(text_), std::move(nodes_)};
+      if (nodes_[i] < 0) json_.Value(i);
+    json_.EndArray().NewLine("  ").Key("heads");
+    WriteEntries(view_.outputs());
+    json_.NewLine().EndObject();
+    return {text_ + "\n", std::move(nodes_)};
   }
 
  private:
   void Begin(int node, const std::string& op, const std::string& name) {
-    text_ += nodes_.empty() ? "\n    {\"op\": " : ",\n    {\"op\": ";
-    AppendJsonString(text_, op);
-    text_ += ", \"name\": ";
-    AppendJsonString(text_, name.empty() ? StrCat(op, "_", nodes_.size()) : name);
+    json_.NewLine("    ").BeginObject().Member("op", op);
+    json_.Member("name", name.empty() ? StrCat(op, "_", nodes_.size()) : name);
+    json_.Key("attrs").BeginObject();
     nodes_.push_back(node);
   }
   void WriteVariable(int value) {
@@ -47326,75 +48037,51 @@ class SymbolJsonWriter {
     Begin(-1, "null", view_.name(value));
     // Inputs are the first values.
     const bool is_arg = Index(value) >= is_arg_.size() || is_arg_[Index(value)];
-    text_ += ", \"attrs\": {\"isArg\": ";
-    text_ += is_arg ? "\"True\"" : "\"False\"";
-    text_ += ", \"isAux\": \"False\"";
-    if (view_.IsConstant(value)) text_ += ", \"constant\": \"True\"";
-    text_ += "}, \"inputs\": []";
-    AppendTypes({&value, 1});
-    text_ += '}';
+    json_.Member("isArg", is_arg ? "True" : "False").Member("isAux", "False");
+    if (view_.IsConstant(value)) json_.Member("constant", "True");
+    json_.EndObject().Key("inputs").BeginArray().EndArray();
+    WriteTypes({&value, 1});
   }
   void WriteNode(int node) {
     const OperatorDef& def = view_.graph().node(node);
     const auto number = static_cast<int>(nodes_.size());
     Begin(node, def.type(), def.name());
-    text_ += ", \"attrs\": {";
-    bool first = true;
-    for (const NamedAttribute& arg : def.args()) {
-      if (!std::exchange(first, false)) text_ += ", ";
-      AppendJsonString(text_, arg.name);
-      text_ += ": ";
-      AppendJsonString(text_, AttributeText(arg.value));
-    }
-    text_ += "}, \"inputs\": [";
-    first = true;
-    for (const int value : view_.inputs(node)) {
-      if (value < 0) continue;
-      if (!std::exchange(first, false)) text_ += ", ";
-      AppendEntry(value);
-    }
-    text_ += ']';
-    if (!def.control_inputs().empty()) {
-      text_ += ", \"control_inputs\": [";
-      first = true;
-      for (const std::string& name : def.control_inputs()) {
-        if (!std::exchange(first, false)) text_ += ", ";
-        AppendJsonString(text_, name);
-      }
-      text_ += ']';
-    }
-    AppendTypes(view_.outputs(node));
-    text_ += '}';
+    for (const NamedAttribute& arg : def.args()) json_.Member(arg.name, AttributeText(arg.value));
+    json_.EndObject().Key("inputs");
+    WriteEntries(view_.inputs(node));
+    if (!def.control_inputs().empty()) json_.Member("control_inputs", def.control_inputs());
     const auto outs = view_.outputs(node);
+    WriteTypes(outs);
     for (size_t o = 0; o < outs.size(); ++o)
       if (outs[o] >= 0) made_by_[Index(outs[o])] = {number, static_cast<int>(o)};
   }
-  void AppendEntry(int value) {
-    const auto& [node, output] = made_by_[Index(value)];
-    text_ += StrCat("[", node, ", ", output, ", 0]");
-  }
-  void AppendTypes(std::span<const int> values) {
-    text_ += ", \"dtypes\": [";
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (i > 0) text_ += ", ";
-      AppendJsonString(text_, values[i] < 0 ? "" : ToString(types_[values[i]].dtype));
+  // Writes the entries of the values that are there.
+  template <class Values>
+  void WriteEntries(const Values& values) {
+    json_.BeginArray();
+    for (const int value : values) {
+      if (value < 0) continue;
+      const auto& [node, output] = made_by_[Index(value)];
+      json_.Value(std::array{node, output, 0});
     }
-    text_ += "], \"shapes\": [";
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (i > 0) text_ += ", ";
-      if (values[i] < 0 || !types_[values[i]].shape.has_rank()) {
-        text_ += "null";
+    json_.EndArray();
+  }
+  // Writes the dtypes and shapes of the values, and ends the node.
+  void WriteTypes(std::span<const int> values) {
+    json_.Key("dtypes").BeginArray();
+    for (const int value : values) json_.Value(value < 0 ? "" : ToString(types_[value].dtype));
+    json_.EndArray().Key("shapes").BeginArray();
+    for (const int value : values) {
+      if (value < 0 || !types_[value].shape.has_rank()) {
+        json_.Item() += "null";
         continue;
       }
-      text_ += '[';
-      bool first = true;
-      for (const Dim& dim : types_[values[i]].shape.dims()) {
-        if (!std::exchange(first, false)) text_ += ", ";
-        AppendInteger(text_, dim.is_known() ? dim.value() : int64_t{-1});
-      }
-      text_ += ']';
+      json_.BeginArray();
+      for (const Dim& dim : types_[value].shape.dims())
+        json_.Value(dim.is_known() ? dim.value() : int64_t{-1});
+      json_.EndArray();
     }
-    text_ += ']';
+    json_.EndArray().EndObject();
   }
 
   const GraphView& view_;
@@ -47402,6 +48089,7 @@ class SymbolJsonWriter {
   const std::vector<bool>& is_arg_;
   std::vector<std::pair<int, int>> made_by_;  // by value: the text's node and output that make it
   std::string text_;
+  JsonWriter json_{text_};
   std::vector<int> nodes_;
 };
 
@@ -47416,10 +48104,10 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
-// ---- opkit/op/abi/impl/abi_config.ipp
+// ---- opkit/op/boundary/convert/impl/abi_config.ipp
 // Conversions of opkit_config in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -47478,9 +48166,9 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(from, kConfigBytes))
+  if (!IsReadable(from))
     Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
-          kConfigBytes, " bytes of version 1.3",
+          kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
@@ -47505,7 +48193,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 
 // ---- opkit/profile/impl/mann_whitney.ipp
 // Computes ranks, and the distribution of U.
@@ -47585,247 +48273,122 @@ OPKIT_INLINE double SmallestMannWhitneyP(int64_t a, int64_t b) {
 
 #endif  // OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
 
-// ---- opkit/base/output_file.hpp
-// OutputFile, WriteFile: write a file completely, or leave the old file unchanged.
-#ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
-#define OPKIT_BASE_OUTPUT_FILE_HPP_
+// ---- opkit/base/impl/output_file.ipp
+// The definitions of base/output_file.hpp.
+#ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+#define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Writes a new file beside the old one and renames it over the old one at Commit; an error before
-// that leaves the old file unchanged. Follows links and keeps permissions. Writes in place to a
-// pipe, a device, or a file in a folder that takes no new file. Writes to a descriptor
-// ("/dev/stdout", "/dev/fd/3") from its current offset, whatever file is behind it.
-class OutputFile {
- public:
-  // Errors here and below: kFailedPrecondition with the path and the system's message.
-  explicit OutputFile(const std::string& path);
-  OutputFile(OutputFile&&) = delete;
-  ~OutputFile();
+// Returns the descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands
+// for, or -1. The file behind a descriptor may have lost its name, and has a write offset of its
+// own.
+inline int DescriptorOf(std::string_view path) {
+  for (const auto& [name, number] :
+       {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
+    if (path == name) return number;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    int number = -1;
+    const std::string_view digits = path.substr(folder.size());
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+  }
+  return -1;
+}
+inline std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+// Returns the path behind up to 40 links; the file may not exist.
+inline std::string BehindLinks(std::string path) {
+  char next[4096];
+  for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
+    const ssize_t length = readlink(path.c_str(), next, sizeof next);
+    if (length < 0) return path;
+    const std::string_view target(next, static_cast<size_t>(length));
+    path = target.starts_with('/') ? std::string(target) : StrCat(FolderOf(path), target);
+  }
+  return path;
+}
 
-  void Write(std::string_view bytes);
-  // Replaces `path` by the written file. Call it last.
-  void Commit();
+// Opens a new file in the folder of `target` and stores its name in `name`; returns -1 if the
+// folder takes no new file. The name is short even if that of the target is as long as the system
+// allows.
+inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
+  for (int n = 0;; ++n) {
+    *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
+    const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+}
 
- private:
-  [[noreturn]] void Fail() const;
+OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
+    : path_(path), target_(detail::BehindLinks(path)) {
+  if (const int descriptor = detail::DescriptorOf(target_); descriptor >= 0) {
+    if (descriptor == 1) std::fflush(stdout);  // keeps earlier prints in front
+    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    file_ = own < 0 ? nullptr : fdopen(own, "wb");
+    if (!file_) Fail();
+    truncated_ = true;
+    return;
+  }
+  struct stat old;
+  const bool exists = stat(target_.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) Fail();
+  if (exists && access(target_.c_str(), W_OK) != 0) Fail();
+  if (!exists || S_ISREG(old.st_mode)) {
+    const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
+    if (made >= 0) {
+      // Readers of the old file can read the new one. The owner is not kept: the system may not
+      // allow it.
+      if (exists) static_cast<void>(fchmod(made, old.st_mode & 07777));
+      file_ = fdopen(made, "wb");
+      return;
+    }
+    temporary_.clear();
+    if (!exists) Fail();
+  }
+  file_ = std::fopen(target_.c_str(), "ab");
+  if (!file_) Fail();
+}
+OPKIT_INLINE OutputFile::~OutputFile() {
+  if (file_) std::fclose(file_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
 
-  std::string path_, target_, temporary_;  // `target_`: links resolved; no `temporary_`: in place
-  std::FILE* file_ = nullptr;
-  bool truncated_ = false;  // the old contents are cut off already, or a descriptor keeps them
-};
+OPKIT_INLINE void OutputFile::Write(std::string_view bytes) {
+  // EINVAL: a pipe or a device, which has nothing to cut off.
+  if (temporary_.empty() && !std::exchange(truncated_, true) && ftruncate(fileno(file_), 0) != 0 &&
+      errno != EINVAL)
+    Fail();
+  if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) Fail();
+}
+
+OPKIT_INLINE void OutputFile::Commit() {
+  Write({});
+  if (std::fclose(std::exchange(file_, nullptr)) != 0) Fail();
+  if (temporary_.empty()) return;
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) Fail();
+  temporary_.clear();
+}
+
+OPKIT_INLINE void OutputFile::Fail() const {
+  Throw(ErrorCode::kIo, "cannot write '", path_, "': ", std::strerror(errno));
+}
 
 }  // namespace detail
 
-void WriteFile(const std::string& path, std::string_view bytes);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
-
-// ---- opkit/profile/impl/chrome_trace.ipp
-// The writer of Chrome traces.
-#ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
-#define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// Writes the events of one profile to a file, in blocks of about kBlock bytes.
-class ChromeTrace {
- public:
-  ChromeTrace(const Profile& profile, OutputFile& file)
-      : profile_(profile), file_(file), pid_(getpid()) {}
-
-  void Write() {
-    out_ += R"({"displayTimeUnit":"ns","distributedInfo":{"rank":0},"otherData":{"dropped":)";
-    AppendInteger(out_, profile_.dropped);
-    out_ += "},\"traceEvents\":[";
-    WriteNames();
-    WalkSpans(
-        profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
-        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
-          if (HasUserCode(span)) WriteUserCode(span, begin, end);
-        },
-        [](const ProfileSpan&, int64_t) {});
-    for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // not in JSON; viewers reject null
-      Begin("C", InternedName(counter.name), counter.time);
-      out_ += R"(,"args":{"value":)";
-      AppendNumber(out_, counter.value);
-      out_ += "}}";
-    }
-    for (const ProfileMarker& marker : profile_.markers) {
-      Begin("i", InternedName(marker.name), marker.time);
-      Thread(marker.thread);
-      out_ += marker.frame ? R"(,"cat":"frame","s":"p"})" : R"(,"cat":"marker","s":"t"})";
-    }
-    out_ += "\n]}\n";
-    file_.Write(out_);
-  }
-
- private:
-  void WriteNames() {
-    Metadata("process_name", -1, program_invocation_short_name);
-    for (size_t i = 0; i < profile_.threads.size(); ++i)
-      Metadata("thread_name", static_cast<int>(i), profile_.threads[i].name);
-  }
-  void Metadata(const char* what, int thread, std::string_view name) {
-    Begin("M", what, 0);
-    if (thread >= 0) Thread(thread);
-    out_ += R"(,"args":{"name":)";
-    AppendJsonString(out_, name);
-    out_ += "}}";
-  }
-  void WriteSpan(const ProfileSpan& span) {
-    const std::string& name = NameOf(span);
-    BeginEscaped("X", name, span.begin);
-    Duration(span.end - span.begin);
-    Thread(span.thread);
-    Category(span);
-    out_ += R"(,"args":{"id":)";
-    AppendInteger(out_, span.id);
-    out_ += R"(,"parent":)";
-    AppendInteger(out_, span.parent);
-    if (span.node != 0) {
-      out_ += R"(,"node":)";
-      AppendJsonString(out_, InternedName(span.node));
-    }
-    if (span.device != Device{}) {
-      out_ += R"(,"device":)";
-      AppendJsonString(out_, ToString(span.device));
-    }
-    if (span.work.shapes != 0) {
-      out_ += R"(,"shapes":)";
-      AppendJsonString(out_, InternedName(span.work.shapes));
-      out_ += R"(,"backend":)";
-      AppendJsonString(out_, InternedName(span.work.backend));
-      out_ += R"(,"flops":)";
-      AppendInteger(out_, span.work.flops);
-      out_ += R"(,"bytes":)";
-      AppendInteger(out_, span.work.bytes);
-    }
-    if (span.pushed >= 0) {
-      out_ += R"(,"wait_us":)";
-      AppendMicroseconds(out_, span.begin - span.pushed);
-    }
-    const auto counts =
-        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
-                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
-    if (counts != profile_.counts.end() && counts->invocation == span.id)
-      for (size_t i = 0; i < profile_.counted.size(); ++i) {
-        out_ += ',';
-        AppendJsonString(out_, profile_.counted[i]);
-        out_ += ':';
-        AppendInteger(out_, counts->values[i]);
-      }
-    if (span.open) out_ += R"(,"open":true)";
-    out_ += '}';
-    const bool is_task = span.pushed >= 0 && span.pusher >= 0;
-    if (is_task) Flow(span, "flow_in");
-    out_ += '}';
-    if (is_task) {  // an arrow needs a slice to begin at, and a push may have none around it
-      BeginEscaped("X", name, span.pushed);
-      Duration(0);
-      Thread(span.pusher);
-      out_ += R"(,"cat":"push")";
-      Flow(span, "flow_out");
-      out_ += '}';
-    }
-    if (const auto [from, to] = AsynchronousTime(span); to >= 0) {
-      Asynchronous("b", name, span, from);
-      Asynchronous("e", name, span, to);
-    }
-  }
-  void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
-    Begin("X", UserCodeName(span), begin);
-    Duration(end - begin);
-    Thread(span.thread);
-    Category(span);
-    out_ += R"(,"args":{"parent":)";
-    AppendInteger(out_, span.id);
-    out_ += "}}";
-  }
-  // Appends one end of the arrow that has the invocation's id.
-  void Flow(const ProfileSpan& span, const char* end) {
-    out_ += R"(,"bind_id":)";
-    AppendInteger(out_, span.id);
-    out_ += R"(,")";
-    out_ += end;
-    out_ += R"(":true)";
-  }
-  // Writes one of the two events that the invocation's id connects.
-  void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
-                    int64_t time) {
-    BeginEscaped(phase, name, time);
-    Thread(span.thread);
-    out_ += R"(,"cat":"asynchronous","id":)";
-    AppendInteger(out_, span.id);
-    out_ += '}';
-  }
-
-  void Begin(const char* phase, std::string_view name, int64_t time) {
-    std::string escaped;
-    AppendJsonString(escaped, name);
-    BeginEscaped(phase, escaped, time);
-  }
-  void BeginEscaped(const char* phase, const std::string& name, int64_t time) {
-    if (out_.size() > kBlock) {
-      file_.Write(out_);
-      out_.clear();
-    }
-    out_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
-    first_ = false;
-    out_ += phase;
-    out_ += R"(","name":)";
-    out_ += name;
-    out_ += R"(,"ts":)";
-    AppendMicroseconds(out_, time);
-    out_ += R"(,"pid":)";
-    AppendInteger(out_, pid_);
-  }
-  void Duration(int64_t ns) {
-    out_ += R"(,"dur":)";
-    AppendMicroseconds(out_, ns);
-  }
-  void Thread(int thread) {
-    out_ += R"(,"tid":)";
-    AppendInteger(out_, profile_.threads[Index(thread)].id);
-  }
-  void Category(const ProfileSpan& span) {
-    out_ += R"(,"cat":")";
-    out_ += DomainOf(span);
-    out_ += '"';
-  }
-  // Returns the displayed name, escaped and in quotes. Cached, since spans share few names.
-  const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_.Of(span);
-    if (name.empty()) AppendJsonString(name, DisplayName(span));
-    return name;
-  }
-
-  static constexpr size_t kBlock = 1 << 20;
-
-  const Profile& profile_;
-  OutputFile& file_;
-  const int64_t pid_;
-  std::string out_;
-  bool first_ = true;
-  PerName<std::string> names_;
-};
-
-}  // namespace detail
-
-OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& path) {
+OPKIT_INLINE void SaveFile(const std::string& path, std::string_view bytes) {
   detail::OutputFile file(path);
-  detail::ChromeTrace(profile, file).Write();
+  file.Write(bytes);
   file.Commit();
 }
 
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+#endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
 // ---- opkit/profile/impl/crash_trace.ipp
 // The handler of fatal signals and the thread that writes for it.
@@ -47870,10 +48433,10 @@ inline void* WriteCrashTrace(void* argument) {
   writer.thread.store(CurrentThreadId(), std::memory_order_relaxed);
   writer.crashed.Wait();
   try {
-    Recorder& recorder = Recorder::Get();
+    Recorder& recorder = Recorder::Global();
     const bool records = recorder.is_running();
     recorder.Pause();  // so that other threads add nothing to the trace
-    const std::string path = WriteProfileFile(recorder.Read(), writer.path);
+    const std::string path = SaveProfileFile(recorder.Read(), writer.path);
     if (records) recorder.Resume();  // the program's own handler may let the process continue
     std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", path.c_str());
   } catch (const std::exception& failure) {
@@ -47965,283 +48528,6 @@ OPKIT_INLINE void CrashTrace::Disarm() {
 
 #endif  // OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
 
-// ---- opkit/profile/impl/perfetto_trace.ipp
-// The writer of Perfetto traces. Field numbers are those of perfetto's protos/perfetto/trace.
-#ifndef OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
-#define OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// Builds one message of a protocol buffer, with the wire types varint, fixed64 and
-// length-delimited.
-class ProtoMessage {
- public:
-  ProtoMessage& Number(int field, uint64_t value) {
-    Varint(static_cast<uint64_t>(field) << 3);
-    Varint(value);
-    return *this;
-  }
-  ProtoMessage& Fixed(int field, uint64_t value) {
-    Varint(static_cast<uint64_t>(field) << 3 | 1);
-    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(value >> (8 * i));
-    return *this;
-  }
-  ProtoMessage& Text(int field, std::string_view text) {
-    Varint(static_cast<uint64_t>(field) << 3 | 2);
-    Varint(text.size());
-    bytes_ += text;
-    return *this;
-  }
-  ProtoMessage& Message(int field, const ProtoMessage& message) {
-    return Text(field, message.bytes_);
-  }
-  const std::string& bytes() const { return bytes_; }
-  void Clear() { bytes_.clear(); }
-
- private:
-  void Varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
-    bytes_ += static_cast<char>(value);
-  }
-  std::string bytes_;
-};
-
-// Writes the packets of one profile to a file, in blocks of about kBlock bytes.
-class PerfettoTrace {
- public:
-  PerfettoTrace(const Profile& profile, OutputFile& file)
-      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
-
-  void Write() {
-    ProtoMessage process;
-    process.Number(1, pid_).Text(6, Utf8(program_invocation_short_name));
-    Describe(ProtoMessage().Number(1, kProcess).Message(3, process));
-    for (size_t i = 0; i < profile_.threads.size(); ++i) {
-      const ProfileThread& thread = profile_.threads[i];
-      ProtoMessage described;
-      described.Number(1, pid_).Number(2, static_cast<uint64_t>(thread.id));
-      described.Text(5, Utf8(thread.name));
-      Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
-    }
-    WriteSlices();
-    WriteAsynchronous();
-    WriteCounters();
-    WriteInstants();
-    Flush();
-  }
-
- private:
-  enum Type : uint64_t { kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4 };
-  // A sequence of packets in order of time, with its own interned names and last time.
-  struct Sequence {
-    uint64_t id;
-    int64_t time = 0;
-    std::map<std::string, uint64_t> names = {}, categories = {};
-  };
-  static constexpr uint64_t kProcess = 1;
-  static constexpr uint64_t kClock = 64;  // the first clock id that a sequence may define
-  static constexpr size_t kBlock = 1 << 20;
-
-  static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
-  static std::string Utf8(std::string_view text) {
-    std::string out;
-    ForEachCharacter(text, [&](std::string_view character) { out += character; });
-    return out;
-  }
-
-  void Flush() {
-    file_.Write(out_.bytes());
-    out_.Clear();
-  }
-  void Packet(const ProtoMessage& packet) {
-    out_.Message(1, packet);
-    if (out_.bytes().size() > kBlock) Flush();
-  }
-  void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
-  // Writes what a reader needs before the sequence's first event: a clock that counts ns from the
-  // event before, and `track` as the track of events that name no other.
-  Sequence BeginSequence(uint64_t track) {
-    Sequence sequence{++sequences_};
-    ProtoMessage clock, boot, snapshot, defaults;
-    boot.Number(1, 6).Number(2, 0);
-    clock.Number(1, kClock).Number(2, 0).Number(3, 1);
-    snapshot.Message(1, boot).Message(1, clock);
-    defaults.Number(58, kClock).Message(11, ProtoMessage().Number(11, track));
-    ProtoMessage packet;
-    packet.Number(10, sequence.id).Number(13, 1).Message(59, defaults);
-    Packet(packet.Message(6, snapshot));
-    return sequence;
-  }
-  static uint64_t Intern(std::map<std::string, uint64_t>& known, const std::string& text, int field,
-                         ProtoMessage& interned) {
-    const auto [found, is_new] = known.try_emplace(text, known.size() + 1);
-    if (is_new)
-      interned.Message(field, ProtoMessage().Number(1, found->second).Text(2, Utf8(text)));
-    return found->second;
-  }
-  // Writes an event. `event` holds all members except type, name and category. An end has neither
-  // name nor category: those of its begin count.
-  void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
-             const char* category, ProtoMessage event = {}) {
-    ProtoMessage interned;
-    if (*category) event.Number(3, Intern(sequence.categories, category, 1, interned));
-    event.Number(9, type);
-    if (!name.empty()) event.Number(10, Intern(sequence.names, name, 2, interned));
-    ProtoMessage packet;
-    packet.Number(8, static_cast<uint64_t>(time - sequence.time)).Number(10, sequence.id);
-    packet.Message(11, event);
-    if (!interned.bytes().empty()) packet.Message(12, interned);
-    packet.Number(13, 2);
-    sequence.time = time;
-    Packet(packet);
-  }
-  static void Annotate(ProtoMessage& event, std::string_view name, uint64_t value) {
-    event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
-  }
-
-  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
-    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
-  }
-
-  void WriteSlices() {
-    int thread = -1;
-    Sequence sequence{0};
-    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
-    WalkSpans(
-        profile_,
-        [&](const ProfileSpan& span) {
-          if (span.thread != thread) {
-            thread = span.thread;
-            sequence = BeginSequence(TrackOf(thread));
-          }
-          ProtoMessage event;
-          const bool is_task = span.pushed >= 0;
-          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
-              span.kind == InvocationKind::kCustomOperator)
-            Annotate(event, "id", span.id);
-          if (span.node != 0) AnnotateName(event, "node", span.node);
-          if (span.work.shapes != 0) {
-            AnnotateName(event, "shapes", span.work.shapes);
-            AnnotateName(event, "backend", span.work.backend);
-            Annotate(event, "flops", span.work.flops);
-            Annotate(event, "bytes", span.work.bytes);
-          }
-          if (is_task) event.Fixed(48, span.id);
-          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
-        },
-        [&](const ProfileSpan& span, int64_t from, int64_t to) {
-          if (!HasUserCode(span)) return;
-          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
-          end(to);
-        },
-        [&](const ProfileSpan& span, int64_t) { end(span.end); });
-  }
-  void WriteAsynchronous() {
-    struct Run {
-      int64_t begin, end;
-      const ProfileSpan* span;
-    };
-    std::vector<Run> runs;
-    for (const ProfileSpan& span : profile_.spans)
-      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
-        runs.push_back({from, to, &span});
-    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
-    });
-    struct Lane {
-      uint64_t track;
-      Sequence sequence;
-      int64_t end;
-    };
-    std::vector<Lane> lanes;
-    for (const auto& [begin, end, span] : runs) {
-      auto lane = std::find_if(lanes.begin(), lanes.end(),
-                               [from = begin](const Lane& other) { return other.end <= from; });
-      if (lane == lanes.end()) {
-        const uint64_t track = NewTrack("asynchronous");
-        lane = lanes.insert(lane, {track, BeginSequence(track), 0});
-      }
-      ProtoMessage event;
-      Annotate(event, "id", span->id);
-      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
-      Event(lane->sequence, kEnd, end, "", "");
-      lane->end = end;
-    }
-  }
-  void WriteCounters() {
-    std::map<uint32_t, uint64_t> tracks;
-    if (profile_.counters.empty()) return;
-    Sequence sequence = BeginSequence(kProcess);
-    for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
-      uint64_t& track = tracks[counter.name];
-      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
-      Event(sequence, kCounter, counter.time, "", "",
-            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
-    }
-  }
-  // Writes the markers, and the pushes at which arrows begin.
-  void WriteInstants() {
-    struct Instant {
-      int64_t time;
-      std::string name;
-      const char* category;
-      uint64_t track, flow;
-    };
-    std::vector<Instant> instants;
-    for (const ProfileMarker& marker : profile_.markers)
-      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
-                          TrackOf(marker.thread), 0});
-    for (const ProfileSpan& span : profile_.spans)
-      if (span.pushed >= 0 && span.pusher >= 0)
-        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
-    if (instants.empty()) return;
-    std::stable_sort(instants.begin(), instants.end(),
-                     [](const Instant& a, const Instant& b) { return a.time < b.time; });
-    Sequence sequence = BeginSequence(kProcess);
-    for (const Instant& instant : instants) {
-      ProtoMessage event;
-      event.Number(11, instant.track);
-      if (instant.flow != 0) event.Fixed(47, instant.flow);
-      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
-    }
-  }
-
-  uint64_t NewTrack(const std::string& name, bool is_counter = false) {
-    const uint64_t track = TrackOf(static_cast<int>(profile_.threads.size())) + tracks_++;
-    ProtoMessage described;
-    described.Number(1, track).Text(2, Utf8(name)).Number(5, kProcess);
-    if (is_counter) described.Message(8, {});
-    Describe(described);
-    return track;
-  }
-  const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_.Of(span);
-    if (name.empty()) name = DisplayName(span);
-    return name;
-  }
-
-  const Profile& profile_;
-  OutputFile& file_;
-  const uint64_t pid_;
-  uint64_t sequences_ = 0, tracks_ = 0;
-  ProtoMessage out_;
-  PerName<std::string> names_;
-};
-
-}  // namespace detail
-
-OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& path) {
-  detail::OutputFile file(path);
-  detail::PerfettoTrace(profile, file).Write();
-  file.Commit();
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
-
 // ---- opkit/profile/impl/profile_file.ipp
 // Chooses the writer of a profile by the file's name.
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
@@ -48249,15 +48535,15 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::string& path) {
+OPKIT_INLINE std::string SaveProfileFile(const Profile& profile, const std::string& path) {
   std::string written = path;
   if (path.ends_with(".pftrace") || path.ends_with(".perfetto-trace")) {
-    WritePerfettoTrace(profile, path);
+    SavePerfettoTrace(profile, path);
   } else if (path.ends_with(".html") && g_report_writer) {
-    WriteReport(profile, path);
+    SaveReport(profile, path);
   } else {
     if (path.ends_with(".html")) written += ".json";
-    WriteChromeTrace(profile, written);
+    SaveChromeTrace(profile, written);
   }
   return written;
 }
@@ -48469,7 +48755,7 @@ OPKIT_INLINE const ToolRanges* ToolRanges::LoadNvtx(const std::string& library) 
 OPKIT_INLINE const ToolRanges* ToolRanges::LoadItt(const std::string& library) {
   return new IttRanges(library);
 }
-OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
+OPKIT_INLINE const ToolRanges* ToolRanges::Global() {
   const auto of_variable = [](const char* variable,
                               const ToolRanges* (*load)(const std::string&)) -> const ToolRanges* {
     const char* const library = std::getenv(variable);
@@ -48495,10 +48781,93 @@ OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
 
 #endif  // OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
 
-// ---- opkit/profile/impl/recorder.ipp
-// Records on each thread, manages chunks and sessions, and decodes the records.
-#ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
-#define OPKIT_PROFILE_IMPL_RECORDER_IPP_
+// ---- opkit/profile/recording/decoder.hpp
+// ProfileDecoder: makes a Profile of the records of a profiler session.
+#ifndef OPKIT_PROFILE_RECORDING_DECODER_HPP_
+#define OPKIT_PROFILE_RECORDING_DECODER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Takes the records of one thread after the other, each thread's in order, and has one function for
+// each type of record. Records that add a fact to a span are kept until Finish, since the span may
+// be on a thread that comes later.
+class ProfileDecoder {
+ public:
+  // When the session began, on both clocks, and when it ended, or now.
+  struct Clock {
+    uint64_t start_ticks;
+    int64_t start_ns;
+    uint64_t end_ticks;
+    double ns_per_tick;
+    // Returns the ns since the session began.
+    int64_t Time(uint64_t ticks) const {
+      return static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - start_ticks)) *
+                                  ns_per_tick);
+    }
+  };
+
+  explicit ProfileDecoder(const Clock& clock) : clock_(clock) {}
+
+  void BeginThread(const ProfileThread& thread);
+  void Add(std::span<const ProfileRecord> records);
+  // Ends the thread's open spans at its last record, or at the end of the session.
+  void EndThread();
+  // Adds the kept facts to their spans and sorts everything.
+  Profile Finish();
+
+ private:
+  // A record about the invocation `id`, and the index of the thread that wrote it.
+  struct Fact {
+    uint64_t id;
+    ProfileRecord record;
+    int thread;
+  };
+
+  void Decode(const ProfileRecord& record);
+  void Decode(const SpanRecord& record);
+  void Decode(const CounterRecord& record);
+  void Decode(const MarkerRecord& record);
+  void Decode(const MemoryRecord& record);
+  void Decode(const CountsRecord& record);
+  void Decode(const TextRecord& record);
+  void AddFact(uint64_t id, const ProfileRecord& record) {
+    facts_.push_back({id, record, Thread()});
+  }
+
+  void Apply(const Fact& fact, ProfileSpan& span) const;
+  void Apply(const CompletedRecord& record, ProfileSpan& span) const;
+  void Apply(const OnDeviceRecord& record, ProfileSpan& span) const;
+  void Apply(const PushedRecord& record, ProfileSpan& span, int pusher) const;
+  void Apply(const WorkRecord& record, ProfileSpan& span) const;
+
+  void ApplyFacts();
+  // Gives a nameless part of an invocation the names of the invocation's own span.
+  void NameAdopted();
+  void AddMemoryCounters();
+  void Sort();
+
+  int Thread() const { return static_cast<int>(profile_.threads.size()) - 1; }
+  // Returns the interned name of a record: `name`, or the texts that came before it.
+  uint32_t NameOf(uint32_t name);
+
+  const Clock clock_;
+  Profile profile_;
+  uint64_t last_ = 0;         // ticks of the thread's last record
+  std::vector<size_t> open_;  // indices in profile_.spans of the thread's open spans
+  std::string text_;          // name of the next record
+  std::vector<Fact> facts_;
+  std::map<uint64_t, ProfileCounts> counts_;  // by invocation
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_RECORDING_DECODER_HPP_
+
+// ---- opkit/profile/recording/impl/recorder.ipp
+// Records on each thread, and manages chunks and sessions.
+#ifndef OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
+#define OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -48518,8 +48887,8 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   session_ = session;
   earlier_ = depth_;
   dropped_.store(0, std::memory_order_relaxed);
-  if (session != 0 && Recorder::Get().wants_crash_trace()) MakeSignalStack();
-  counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
+  if (session != 0 && Recorder::Global().wants_crash_trace()) MakeSignalStack();
+  counters_ = session == 0 ? nullptr : Recorder::Global().OpenCounters(num_counters_);
 }
 
 OPKIT_INLINE void ThreadProfile::StartCounts(int depth) {
@@ -48534,19 +48903,15 @@ OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
   for (int first = 0; first < num_counters_; first += 3) {
     ProfileRecord* const record = NewRecord();
     if (!record) return;
-    *record = ProfileRecord{};
-    record->id = id;
-    record->begin = now[first];
-    record->end = now[first + 1];
-    record->parent = now[first + 2];
-    record->node = static_cast<uint32_t>(first);
-    record->type = ProfileRecord::Type::kCounts;
+    *record = {.counts = {.first = static_cast<uint8_t>(first),
+                          .id = id,
+                          .values = {now[first], now[first + 1], now[first + 2]}}};
     Publish();
   }
 }
 
 OPKIT_INLINE bool ThreadProfile::NextChunk() {
-  Recorder& recorder = Recorder::Get();
+  Recorder& recorder = Recorder::Global();
   std::unique_ptr<ProfileChunk> chunk;
   if (recorder.TakeChunk())
     chunk.reset(new (std::nothrow) ProfileChunk);
@@ -48563,7 +48928,7 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
       if (ProfileRecord* const open = open_[i];
           open && open >= records.data() && open < records.data() + records.size()) {
         const ProfileRecord* from = open;
-        while (from > records.data() && from[-1].type == ProfileRecord::Type::kText) --from;
+        while (from > records.data() && from[-1].type() == RecordType::kText) --from;
         // `from` never points before `kept`: records and open_ are both in order of begin.
         for (; from <= open; ++from) records[kept++] = *from;
         open_[i] = &records[kept - 1];
@@ -48581,13 +48946,12 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
 }
 
 OPKIT_INLINE ProfileRecord* ThreadProfile::NewNamedRecord(std::string_view text) {
-  text = text.substr(0, ProfileChunk::kLongestText * ProfileText::kBytes);
-  const size_t records = (text.size() + ProfileText::kBytes - 1) / ProfileText::kBytes;
+  text = text.substr(0, ProfileChunk::kLongestText * TextRecord::kBytes);
+  const size_t records = (text.size() + TextRecord::kBytes - 1) / TextRecord::kBytes;
   if (count_ + records >= ProfileChunk::kRecords && !NextChunk()) return CountDropped(), nullptr;
-  for (size_t at = 0; at < text.size(); at += ProfileText::kBytes) {
-    ProfileText part;
-    text.copy(part.text, ProfileText::kBytes, at);
-    chunk_->records[count_++] = std::bit_cast<ProfileRecord>(part);
+  for (size_t at = 0; at < text.size(); at += TextRecord::kBytes) {
+    ProfileRecord& part = chunk_->records[count_++] = {.text = {}};
+    text.copy(part.text.text, TextRecord::kBytes, at);
   }
   return &chunk_->records[count_++];
 }
@@ -48600,20 +48964,20 @@ inline constinit thread_local bool t_profile_ended = false;
 struct ThreadProfileEnd {
   ~ThreadProfileEnd() {
     t_profile_ended = true;
-    if (t_profile) Recorder::Get().Ended(std::exchange(t_profile, nullptr));
+    if (t_profile) Recorder::Global().Ended(std::exchange(t_profile, nullptr));
   }
 };
 
 // --- the recorder
 
-OPKIT_INLINE Recorder& Recorder::Get() {
+OPKIT_INLINE Recorder& Recorder::Global() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
     // Makes the table of names first. A fork runs the handlers that were registered last first, and
     // the table's mutex is locked under this one's.
     static_cast<void>(InternName("recorder"));
-    pthread_atfork([] { Get().mutex_.Lock(); }, [] { Get().mutex_.Unlock(); },
-                   [] { Get().ResetAfterFork(); });
+    pthread_atfork([] { Global().mutex_.Lock(); }, [] { Global().mutex_.Unlock(); },
+                   [] { Global().ResetAfterFork(); });
     return made;
   }();
   return *recorder;
@@ -48645,7 +49009,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
           " names; ", ProfileCounts::kMost, " are the most");
   std::vector<std::string> absent;
   if (!options.counters.empty()) source.Open(options.counters, &absent);
-  const ToolRanges* const tools = ToolRanges::OfProcess();
+  const ToolRanges* const tools = ToolRanges::Global();
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
     Throw(ErrorCode::kFailedPrecondition,
@@ -48784,16 +49148,16 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed), names.text);
   if (!record) return;
   const Device place = device ? *device : Device{};
-  *record = {.id = now.id,
-             .parent = now.parent,
-             .name = names.name,
-             .node = names.node,
-             .custom = now.custom,
-             .type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan,
-             .kind = now.kind,
-             .device_type = static_cast<int8_t>(place.type),
-             .device_index = static_cast<int8_t>(place.index)};
-  record->begin = Ticks();
+  record->span = {.type = adopted ? RecordType::kAdopted : RecordType::kSpan,
+                  .kind = now.kind,
+                  .device_type = static_cast<int8_t>(place.type),
+                  .device_index = static_cast<int8_t>(place.index),
+                  .name = names.name,
+                  .node = names.node,
+                  .custom = now.custom,
+                  .id = now.id,
+                  .parent = now.parent};
+  record->span.begin = Ticks();
   thread->Publish();
 }
 
@@ -48827,28 +49191,20 @@ OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
   ThreadProfile* thread = t_profile;
   if (!thread) return;
   const uint32_t session = session_.load(std::memory_order_relaxed);
-  const ProfileRecord* const span = thread->innermost(session);
-  if (!span) return;
-  ProfileRecord record;
-  record.id = span->id;
-  record.begin = work.flops;
-  record.end = work.bytes;
-  record.name = work.shapes;
-  record.node = work.backend;
-  record.type = ProfileRecord::Type::kWork;
-  thread->Add(session, record);
+  if (const ProfileRecord* const open = thread->innermost(session))
+    thread->Add(session, {.work = {.shapes = work.shapes,
+                                   .backend = work.backend,
+                                   .id = open->span.id,
+                                   .flops = work.flops,
+                                   .bytes = work.bytes}});
 }
 OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
                                     int64_t live) noexcept {
-  const Invocation inside = CurrentInvocation();
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.end = static_cast<uint64_t>(live);
-  record.id = inside.id;
-  record.parent = static_cast<uint64_t>(bytes);
-  record.name = InternName(allocator.name());
-  record.type = ProfileRecord::Type::kMemory;
-  Add(record);
+  Add({.memory = {.allocator = InternName(allocator.name()),
+                  .id = CurrentInvocation().id,
+                  .time = Ticks(),
+                  .bytes = bytes,
+                  .live = live}});
 }
 
 OPKIT_INLINE void Recorder::Add(const ProfileRecord& record, std::string_view text) noexcept {
@@ -48856,52 +49212,19 @@ OPKIT_INLINE void Recorder::Add(const ProfileRecord& record, std::string_view te
     thread->Add(session_.load(std::memory_order_relaxed), record, text);
 }
 OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.id = id;
-  record.type = ProfileRecord::Type::kCompleted;
-  Add(record);
+  Add({.completed = {.id = id, .time = Ticks()}});
 }
 OPKIT_INLINE void Recorder::RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
-  ProfileRecord record;
-  record.begin = static_cast<uint64_t>(begin);
-  record.end = static_cast<uint64_t>(end);
-  record.id = id;
-  record.type = ProfileRecord::Type::kOnDevice;
-  Add(record);
+  Add({.on_device = {.id = id, .begin = begin, .end = end}});
 }
 OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noexcept {
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.id = task.id;
-  record.parent = task.parent;
-  record.name = names.name;
-  record.custom = task.custom;
-  record.type = ProfileRecord::Type::kPushed;
-  record.kind = task.kind;
-  Add(record, names.text);
+  Add({.pushed = {.name = names.name, .id = task.id, .time = Ticks()}}, names.text);
 }
-OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, SpanNames names, double value) noexcept {
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.end = std::bit_cast<uint64_t>(value);
-  record.name = names.name;
-  record.type = type;
-  Add(record, names.text);
+OPKIT_INLINE void Recorder::Mark(SpanNames names, bool frame) noexcept {
+  Add({.marker = {.frame = frame, .name = names.name, .time = Ticks()}}, names.text);
 }
-
-OPKIT_INLINE void Recorder::Sort(Profile& profile) {
-  std::sort(profile.spans.begin(), profile.spans.end(),
-            [](const ProfileSpan& a, const ProfileSpan& b) {
-              if (a.thread != b.thread) return a.thread < b.thread;
-              if (a.begin != b.begin) return a.begin < b.begin;
-              if (a.end != b.end) return a.end > b.end;
-              return a.id < b.id;
-            });
-  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
-  StableSort(profile.counters, by_time);
-  StableSort(profile.markers, by_time);
-  StableSort(profile.allocations, by_time);
+OPKIT_INLINE void Recorder::Count(SpanNames names, double value) noexcept {
+  Add({.counter = {.name = names.name, .time = Ticks(), .value = value}}, names.text);
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
@@ -48915,7 +49238,7 @@ OPKIT_INLINE double Recorder::TicksOfSpan() {
   probe.count_ = 0;
   const uint64_t begin = Ticks();
   for (int i = 0; i < kSpans; ++i) {
-    *probe.Open(session) = {.begin = Ticks()};
+    *probe.Open(session) = {.span = {.begin = Ticks()}};
     probe.Publish();
     probe.Close(session, Ticks());
   }
@@ -48925,170 +49248,32 @@ OPKIT_INLINE double Recorder::TicksOfSpan() {
 OPKIT_INLINE Profile Recorder::Read() {
   MutexLock lock(mutex_);
   const uint32_t session = session_.load(std::memory_order_relaxed);
-  Profile profile;
-  if (session == 0) return profile;
+  if (session == 0) return {};
   Instant now = Instant::Now();
   constexpr int64_t kEnoughNs = 10'000'000;  // for a rate with an error below 10^-4
   while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
   const double ns_per_tick =
       static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
-  const auto time = [&](uint64_t ticks) {
-    return static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - start_.ticks)) *
-                                ns_per_tick);
-  };
-  profile.duration = time(stopped_ != 0 ? stopped_ : now.ticks);
-
-  struct Known {  // facts about the invocation `id`, from one record
-    uint64_t id;
-    SpanNames names = {};
-    int64_t pushed = -1, completed = -1;
-    int64_t device_begin = -1, device_end = -1;
-    int pusher = -1;
-    SpanWork work = {};
-  };
-  std::vector<Known> known;
-  std::map<uint64_t, ProfileCounts> counts;
-  int64_t records = 0;
-  std::string text;  // name of the next record
-  const auto name_of = [&](const ProfileRecord& record) {
-    if (text.empty()) return record.name;
-    const uint32_t name = InternName(text);
-    text.clear();
-    return name;
-  };
-  const auto add_span = [&](const ProfileRecord& record, uint64_t end, int thread) {
-    ProfileSpan& span = profile.spans.emplace_back();
-    span.id = record.id;
-    span.parent = record.parent;
-    span.begin = time(record.begin);
-    span.end = time(end);
-    span.thread = thread;
-    span.kind = record.kind;
-    span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
-    span.name = name_of(record);
-    span.node = record.node;
-    span.custom = record.custom;
-    span.adopted = record.type == ProfileRecord::Type::kAdopted;
-  };
-  profile.dropped = dropped_;
+  ProfileDecoder decoder(
+      {start_.ticks, start_.ns, stopped_ != 0 ? stopped_ : now.ticks, ns_per_tick});
+  int64_t dropped = dropped_, records = 0;
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
     if (thread->session_ != session) continue;
-    const int index = static_cast<int>(profile.threads.size());
-    profile.threads.push_back(thread->thread_);
-    profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
-    std::vector<size_t> open;  // indices in profile.spans of the thread's open spans
-    uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
+    dropped += thread->dropped_.load(std::memory_order_relaxed);
+    decoder.BeginThread(thread->thread_);
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
       records += count;
-      for (const ProfileRecord& record : std::span(chunk->records, count)) {
-        switch (record.type) {
-          case ProfileRecord::Type::kSpan:
-          case ProfileRecord::Type::kAdopted: {
-            const uint64_t end = record.EndOfSpan();
-            if (end == 0) open.push_back(profile.spans.size());
-            add_span(record, end, index);
-            last = (std::max)({last, record.begin, end});
-            break;
-          }
-          case ProfileRecord::Type::kCompleted:
-            known.push_back({.id = record.id, .completed = time(record.begin)});
-            break;
-          case ProfileRecord::Type::kOnDevice: {
-            // Not before the session, since the comparison of the two clocks has some error.
-            const int64_t from =
-                (std::max)(static_cast<int64_t>(record.begin) - start_.ns, int64_t{0});
-            known.push_back({.id = record.id,
-                             .device_begin = from,
-                             .device_end = from + static_cast<int64_t>(record.end - record.begin)});
-            break;
-          }
-          case ProfileRecord::Type::kPushed:
-            known.push_back({.id = record.id,
-                             .names = {.name = name_of(record)},
-                             .pushed = time(record.begin),
-                             .pusher = index});
-            break;
-          case ProfileRecord::Type::kWork:
-            known.push_back(
-                {.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
-            break;
-          case ProfileRecord::Type::kCounts: {
-            ProfileCounts& sum = counts[record.id];
-            sum.invocation = record.id;
-            uint64_t* const values = sum.values + record.node;
-            values[0] += record.begin;
-            values[1] += record.end;
-            values[2] += record.parent;
-            break;
-          }
-          case ProfileRecord::Type::kMemory:
-            profile.allocations.push_back({time(record.begin), record.id,
-                                           static_cast<int64_t>(record.parent),
-                                           static_cast<int64_t>(record.end), record.name, index});
-            break;
-          case ProfileRecord::Type::kCounter:
-            profile.counters.push_back(
-                {time(record.begin), name_of(record), std::bit_cast<double>(record.end)});
-            break;
-          case ProfileRecord::Type::kMarker:
-          case ProfileRecord::Type::kFrame:
-            profile.markers.push_back({time(record.begin), name_of(record), index,
-                                       record.type == ProfileRecord::Type::kFrame});
-            break;
-          case ProfileRecord::Type::kText: {
-            const auto part = std::bit_cast<ProfileText>(record);
-            text.append(part.text, strnlen(part.text, ProfileText::kBytes));
-            break;
-          }
-        }
-      }
+      decoder.Add({chunk->records, count});
     }
-    for (const size_t of : open) {
-      profile.spans[of].end = time(last);
-      profile.spans[of].open = true;
-    }
+    decoder.EndThread();
   }
+  Profile profile = decoder.Finish();
+  profile.dropped = dropped;
   profile.cost = static_cast<int64_t>(static_cast<double>(records) * TicksOfSpan() * ns_per_tick);
-  bool any_adopted = false;
-  for (const ProfileSpan& span : profile.spans) any_adopted |= span.adopted && span.name == 0;
-  if (any_adopted)
-    for (const ProfileSpan& span : profile.spans)
-      if (!span.adopted) known.push_back({.id = span.id, .names = {span.name, span.node}});
-  const auto by_id = [](const Known& a, const Known& b) { return a.id < b.id; };
-  std::sort(known.begin(), known.end(), by_id);
-  if (!known.empty())
-    for (ProfileSpan& span : profile.spans) {
-      const auto [first, last] =
-          std::equal_range(known.begin(), known.end(), Known{.id = span.id}, by_id);
-      for (auto fact = first; fact != last; ++fact) {
-        if (span.name == 0) {
-          span.name = fact->names.name;
-          span.node = fact->names.node;
-        }
-        if (fact->pushed >= 0) {
-          span.pushed = fact->pushed;
-          span.pusher = fact->pusher;
-        }
-        if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
-        if (!span.adopted && fact->device_end >= 0) {
-          span.device_begin = fact->device_begin;
-          span.device_end = fact->device_end;
-        }
-        if (!span.adopted && fact->work.shapes != 0) span.work = fact->work;
-      }
-    }
-  std::map<uint32_t, uint32_t> counters;  // counter's name by allocator's name
-  for (const ProfileAllocation& one : profile.allocations) {
-    uint32_t& counter = counters[one.allocator];
-    if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
-    profile.counters.push_back({one.time, counter, static_cast<double>(one.live)});
-  }
-  for (const auto& [id, sum] : counts) profile.counts.push_back(sum);
   profile.counted = counted_;
   profile.absent_counters = absent_;
-  Sort(profile);
   return profile;
 }
 
@@ -49109,124 +49294,298 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_
+#endif  // OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
 
-// ---- opkit/base/impl/output_file.ipp
-// The definitions of base/output_file.hpp.
-#ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
-#define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+// ---- opkit/graph/memory/impl/node_order.ipp
+// Definitions of PeakBytes and OrderForFootprint: list scheduling by the live bytes that a node
+// adds.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns the descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands
-// for, or -1. The file behind a descriptor may have lost its name, and has a write offset of its
-// own.
-inline int DescriptorOf(std::string_view path) {
-  for (const auto& [name, number] :
-       {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
-    if (path == name) return number;
-  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
-    if (!path.starts_with(folder)) continue;
-    int number = -1;
-    const std::string_view digits = path.substr(folder.size());
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+// Counts the bytes that are live while nodes run one after the other.
+class LiveBytes {
+ public:
+  LiveBytes(const GraphView& view, FunctionRef<int64_t(int value)> bytes)
+      : view_(view), bytes_(bytes) {
+    for (int value = 0; value < view.num_values(); ++value)
+      uses_.push_back(static_cast<int>(view.consumers(value).size()) +
+                      (view.IsOutput(value) ? 1 : 0));
   }
-  return -1;
-}
-inline std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
-}
-// Returns the path behind up to 40 links; the file may not exist.
-inline std::string BehindLinks(std::string path) {
-  char next[4096];
-  for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
-    const ssize_t length = readlink(path.c_str(), next, sizeof next);
-    if (length < 0) return path;
-    const std::string_view target(next, static_cast<size_t>(length));
-    path = target.starts_with('/') ? std::string(target) : StrCat(FolderOf(path), target);
+  // Returns by how much the live bytes grow once the node has run.
+  int64_t Growth(int node) const {
+    int64_t growth = Made(node);
+    ForEachInput(node, [&](int value) {
+      if (uses_[Index(value)] == 1) growth -= bytes_(value);
+    });
+    return growth;
   }
-  return path;
-}
-
-// Opens a new file in the folder of `target` and stores its name in `name`; returns -1 if the
-// folder takes no new file. The name is short even if that of the target is as long as the system
-// allows.
-inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
-  for (int n = 0;; ++n) {
-    *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
-    const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (file >= 0 || errno != EEXIST) return file;
+  void Run(int node) {
+    live_ += Made(node);
+    peak_ = (std::max)(peak_, live_);
+    ForEachInput(node, [&](int value) {
+      if (--uses_[Index(value)] == 0) live_ -= bytes_(value);
+    });
+    for (const int value : view_.outputs(node))
+      if (value >= 0 && uses_[Index(value)] == 0) live_ -= bytes_(value);
   }
-}
+  int64_t peak() const { return peak_; }
 
-OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
-    : path_(path), target_(detail::BehindLinks(path)) {
-  if (const int descriptor = detail::DescriptorOf(target_); descriptor >= 0) {
-    if (descriptor == 1) std::fflush(stdout);  // keeps earlier prints in front
-    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-    file_ = own < 0 ? nullptr : fdopen(own, "wb");
-    if (!file_) Fail();
-    truncated_ = true;
-    return;
+ private:
+  int64_t Made(int node) const {
+    int64_t made = 0;
+    for (const int value : view_.outputs(node))
+      if (value >= 0 && view_.producer(value) == node) made += bytes_(value);
+    return made;
   }
-  struct stat old;
-  const bool exists = stat(target_.c_str(), &old) == 0;
-  if (!exists && errno != ENOENT) Fail();
-  if (exists && access(target_.c_str(), W_OK) != 0) Fail();
-  if (!exists || S_ISREG(old.st_mode)) {
-    const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
-    if (made >= 0) {
-      // Readers of the old file can read the new one. The owner is not kept: the system may not
-      // allow it.
-      if (exists) static_cast<void>(fchmod(made, old.st_mode & 07777));
-      file_ = fdopen(made, "wb");
-      return;
-    }
-    temporary_.clear();
-    if (!exists) Fail();
+  // Calls f for each distinct input of the node.
+  template <class F>
+  void ForEachInput(int node, F f) const {
+    const auto inputs = view_.inputs(node);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0 && std::find(inputs.begin(), inputs.begin() + static_cast<long>(i),
+                                      inputs[i]) == inputs.begin() + static_cast<long>(i))
+        f(inputs[i]);
   }
-  file_ = std::fopen(target_.c_str(), "ab");
-  if (!file_) Fail();
-}
-OPKIT_INLINE OutputFile::~OutputFile() {
-  if (file_) std::fclose(file_);
-  if (!temporary_.empty()) unlink(temporary_.c_str());
-}
 
-OPKIT_INLINE void OutputFile::Write(std::string_view bytes) {
-  // EINVAL: a pipe or a device, which has nothing to cut off.
-  if (temporary_.empty() && !std::exchange(truncated_, true) && ftruncate(fileno(file_), 0) != 0 &&
-      errno != EINVAL)
-    Fail();
-  if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) Fail();
-}
-
-OPKIT_INLINE void OutputFile::Commit() {
-  Write({});
-  if (std::fclose(std::exchange(file_, nullptr)) != 0) Fail();
-  if (temporary_.empty()) return;
-  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) Fail();
-  temporary_.clear();
-}
-
-OPKIT_INLINE void OutputFile::Fail() const {
-  Throw(ErrorCode::kFailedPrecondition, "cannot write '", path_, "': ", std::strerror(errno));
-}
+  const GraphView& view_;
+  const FunctionRef<int64_t(int value)> bytes_;
+  std::vector<int> uses_;  // by value: uses that are still to come
+  int64_t live_ = 0, peak_ = 0;
+};
 
 }  // namespace detail
 
-OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
-  detail::OutputFile file(path);
-  file.Write(bytes);
-  file.Commit();
+OPKIT_INLINE int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
+                               FunctionRef<int64_t(int value)> bytes) {
+  detail::LiveBytes live(view, bytes);
+  for (const int node : order) live.Run(node);
+  return live.peak();
+}
+
+OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
+                                                FunctionRef<int64_t(int value)> bytes) {
+  using detail::Index;
+  constexpr size_t kLookedAt = 64;
+  std::vector<int> waits(Index(view.num_nodes()), 0), ready, order;
+  std::vector<std::vector<int>> after(waits.size());
+  for (const GraphView::Edge& edge : view.edges()) {
+    ++waits[Index(edge.to)];
+    after[Index(edge.from)].push_back(edge.to);
+  }
+  for (const int node : view.order())
+    if (waits[Index(node)] == 0) ready.push_back(node);
+  detail::LiveBytes live(view, bytes);
+  while (!ready.empty()) {
+    const size_t count = (std::min)(ready.size(), kLookedAt);
+    const auto next =
+        std::ranges::min_element(ready.begin(), ready.begin() + static_cast<long>(count), {},
+                                 [&](int node) { return std::pair(live.Growth(node), node); });
+    const int node = *next;
+    ready.erase(next);
+    order.push_back(node);
+    live.Run(node);
+    for (const int waiting : after[Index(node)])
+      if (--waits[Index(waiting)] == 0) ready.push_back(waiting);
+  }
+  return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
 }
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
+
+// ---- opkit/profile/recording/impl/decoder.ipp
+// Decodes records: one function for each of their types.
+#ifndef OPKIT_PROFILE_RECORDING_IMPL_DECODER_IPP_
+#define OPKIT_PROFILE_RECORDING_IMPL_DECODER_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE void ProfileDecoder::BeginThread(const ProfileThread& thread) {
+  profile_.threads.push_back(thread);
+  last_ = clock_.end_ticks;
+}
+
+OPKIT_INLINE void ProfileDecoder::EndThread() {
+  for (const size_t place : std::exchange(open_, {})) {
+    profile_.spans[place].end = clock_.Time(last_);
+    profile_.spans[place].open = true;
+  }
+}
+
+OPKIT_INLINE void ProfileDecoder::Add(std::span<const ProfileRecord> records) {
+  for (const ProfileRecord& record : records) Decode(record);
+}
+
+OPKIT_INLINE void ProfileDecoder::Decode(const ProfileRecord& record) {
+  switch (record.type()) {
+    case RecordType::kSpan:
+    case RecordType::kAdopted:
+      return Decode(record.span);
+    case RecordType::kCompleted:
+      return AddFact(record.completed.id, record);
+    case RecordType::kOnDevice:
+      return AddFact(record.on_device.id, record);
+    case RecordType::kPushed:
+      AddFact(record.pushed.id, record);
+      facts_.back().record.pushed.name = NameOf(record.pushed.name);
+      return;
+    case RecordType::kWork:
+      return AddFact(record.work.id, record);
+    case RecordType::kCounter:
+      return Decode(record.counter);
+    case RecordType::kMarker:
+      return Decode(record.marker);
+    case RecordType::kMemory:
+      return Decode(record.memory);
+    case RecordType::kCounts:
+      return Decode(record.counts);
+    case RecordType::kText:
+      return Decode(record.text);
+  }
+}
+
+OPKIT_INLINE void ProfileDecoder::Decode(const SpanRecord& record) {
+  const uint64_t end = record.EndOrZero();
+  if (end == 0) open_.push_back(profile_.spans.size());
+  last_ = (std::max)({last_, record.begin, end});
+  ProfileSpan& span = profile_.spans.emplace_back();
+  span.id = record.id;
+  span.parent = record.parent;
+  span.begin = clock_.Time(record.begin);
+  span.end = clock_.Time(end);
+  span.thread = Thread();
+  span.kind = record.kind;
+  span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
+  span.name = NameOf(record.name);
+  span.node = record.node;
+  span.custom = record.custom;
+  span.adopted = record.type == RecordType::kAdopted;
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const CounterRecord& record) {
+  profile_.counters.push_back({clock_.Time(record.time), NameOf(record.name), record.value});
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const MarkerRecord& record) {
+  profile_.markers.push_back(
+      {clock_.Time(record.time), NameOf(record.name), Thread(), record.frame});
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const MemoryRecord& record) {
+  profile_.allocations.push_back(
+      {clock_.Time(record.time), record.id, record.bytes, record.live, record.allocator, Thread()});
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const CountsRecord& record) {
+  ProfileCounts& sum = counts_[record.id];
+  sum.invocation = record.id;
+  for (size_t i = 0; i < 3; ++i) sum.values[record.first + i] += record.values[i];
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const TextRecord& record) {
+  text_.append(record.text, strnlen(record.text, TextRecord::kBytes));
+}
+
+OPKIT_INLINE uint32_t ProfileDecoder::NameOf(uint32_t name) {
+  return text_.empty() ? name : InternName(std::exchange(text_, {}));
+}
+
+OPKIT_INLINE void ProfileDecoder::Apply(const Fact& fact, ProfileSpan& span) const {
+  switch (fact.record.type()) {
+    case RecordType::kCompleted:
+      return Apply(fact.record.completed, span);
+    case RecordType::kOnDevice:
+      return Apply(fact.record.on_device, span);
+    case RecordType::kPushed:
+      return Apply(fact.record.pushed, span, fact.thread);
+    case RecordType::kWork:
+      return Apply(fact.record.work, span);
+    default:
+      return;
+  }
+}
+
+OPKIT_INLINE void ProfileDecoder::Apply(const CompletedRecord& record, ProfileSpan& span) const {
+  const int64_t time = clock_.Time(record.time);
+  if (!span.adopted && time > span.end) span.completed = time;
+}
+OPKIT_INLINE void ProfileDecoder::Apply(const OnDeviceRecord& record, ProfileSpan& span) const {
+  if (span.adopted) return;
+  // Not before the session, since the comparison of the two clocks has some error.
+  span.device_begin = (std::max)(record.begin - clock_.start_ns, int64_t{0});
+  span.device_end = span.device_begin + (record.end - record.begin);
+}
+OPKIT_INLINE void ProfileDecoder::Apply(const PushedRecord& record, ProfileSpan& span,
+                                        int pusher) const {
+  if (span.name == 0) span.name = record.name;
+  span.pushed = clock_.Time(record.time);
+  span.pusher = pusher;
+}
+OPKIT_INLINE void ProfileDecoder::Apply(const WorkRecord& record, ProfileSpan& span) const {
+  if (!span.adopted && record.shapes != 0)
+    span.work = {record.shapes, record.flops, record.bytes, record.backend};
+}
+
+OPKIT_INLINE void ProfileDecoder::ApplyFacts() {
+  if (facts_.empty()) return;
+  std::sort(facts_.begin(), facts_.end(), [](const Fact& a, const Fact& b) { return a.id < b.id; });
+  for (ProfileSpan& span : profile_.spans)
+    for (const Fact& fact : std::ranges::equal_range(facts_, span.id, {}, &Fact::id))
+      Apply(fact, span);
+}
+
+OPKIT_INLINE void ProfileDecoder::NameAdopted() {
+  const auto is_nameless = [](const ProfileSpan& span) { return span.adopted && span.name == 0; };
+  std::map<uint64_t, SpanNames> names;  // by invocation
+  for (const ProfileSpan& span : profile_.spans)
+    if (is_nameless(span)) names.try_emplace(span.id);
+  if (names.empty()) return;
+  for (const ProfileSpan& span : profile_.spans)
+    if (const auto found = names.find(span.id); found != names.end() && !span.adopted)
+      found->second = {span.name, span.node};
+  for (ProfileSpan& span : profile_.spans)
+    if (is_nameless(span)) {
+      span.name = names[span.id].name;
+      span.node = names[span.id].node;
+    }
+}
+
+OPKIT_INLINE void ProfileDecoder::AddMemoryCounters() {
+  std::map<uint32_t, uint32_t> counters;  // counter's name by allocator's name
+  for (const ProfileAllocation& one : profile_.allocations) {
+    uint32_t& counter = counters[one.allocator];
+    if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
+    profile_.counters.push_back({one.time, counter, static_cast<double>(one.live)});
+  }
+}
+
+OPKIT_INLINE void ProfileDecoder::Sort() {
+  std::sort(profile_.spans.begin(), profile_.spans.end(),
+            [](const ProfileSpan& a, const ProfileSpan& b) {
+              if (a.thread != b.thread) return a.thread < b.thread;
+              if (a.begin != b.begin) return a.begin < b.begin;
+              if (a.end != b.end) return a.end > b.end;
+              return a.id < b.id;
+            });
+  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
+  StableSort(profile_.counters, by_time);
+  StableSort(profile_.markers, by_time);
+  StableSort(profile_.allocations, by_time);
+}
+
+OPKIT_INLINE Profile ProfileDecoder::Finish() {
+  profile_.duration = clock_.Time(clock_.end_ticks);
+  ApplyFacts();
+  NameAdopted();
+  AddMemoryCounters();
+  for (const auto& [id, sum] : counts_) profile_.counts.push_back(sum);
+  Sort();
+  return std::move(profile_);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_RECORDING_IMPL_DECODER_IPP_
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
@@ -49633,7 +49992,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    def_.Engine("");  // the host has chosen the kernel
+    def_.Backends("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
     if (!kernel.typed || kernel.make_typed) {
@@ -49800,7 +50159,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
           def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
           static_cast<DType>(view.dtype), wanted,
-          " for it; correct the schema's TensorInferenceFunction, or write one");
+          " for it; correct the schema's Infer, or write one");
   }
 
   // A run that the host's stream starts later: a call of its own, with copies of the data that the
@@ -50268,12 +50627,12 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
 
-// ---- opkit/op/abi/host_inference.hpp
+// ---- opkit/op/boundary/host/host_inference.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients
 // InferOnHost: a library's inference by the operators of the program that loaded it. Only
 // definitions include this header.
-#ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
-#define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -50308,12 +50667,12 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_graphs.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients
-// Fills the hooks of op/abi/abi_node.hpp and of op/inference.hpp.
+// Fills the hooks of op/boundary/convert/abi_node.hpp and of op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 

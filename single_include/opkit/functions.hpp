@@ -407,19 +407,21 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The kind of a failure, for programs that react to it; the C boundary has the same kinds.
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
   kTypeMismatch,        // a type or dtype other than the requested one
-  kNotFound,            // no such operator, blob, backend, argument, file
+  kNotFound,            // no such operator, blob, backend, argument
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
   kUninitialized,       // a tensor or blob read before anything was written
-  kOutOfMemory,         //
+  kOutOfMemory,         // an allocator has no memory of this size
   kUnsupported,         // understood, but not possible on this device, dtype or build
   kFailedPrecondition,  // called in a state that does not allow it
-  kCancelled,           //
-  kDeadlineExceeded,    //
+  kCancelled,           // ended by Cancel, or skipped after it
+  kDeadlineExceeded,    // the time given to a wait or a run is over
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
+  kIo,                  // a file that cannot be opened, read or written
 };
 
 const char* ToString(ErrorCode code);
@@ -429,8 +431,10 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
+  // Throw() below makes and throws one.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
+  // Return the whole text, and its parts: the code, the message alone, and the lines of context.
   OPKIT_INLINE const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
@@ -445,6 +449,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   // its name.
   const void* subject() const noexcept { return subject_; }
 
+  // Adds a line of context: where the failure was found, from the inside to the outside.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
@@ -1130,7 +1135,6 @@ class Shape {
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
-  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
@@ -1628,6 +1632,7 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
+  // An empty tensor of that device: without a dtype and memory, of shape [0].
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
@@ -1686,6 +1691,9 @@ class Tensor {
     return out;
   }
 
+  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
+  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
+  // a dense tensor of them, byte_offset() those of the storage before the first element.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
@@ -1814,9 +1822,7 @@ class Tensor {
   void SetDevice(Device device);
 
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
-  OPKIT_COLD std::string Describe() const;
-  friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
-  std::string ToString() const { return Describe(); }  // the same
+  OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
@@ -2204,7 +2210,7 @@ struct DLPackExport {
 template <class Managed>
 Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
   if (!tensor.layout().is_standard())
     Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
           "; convert first");
@@ -2480,7 +2486,6 @@ class SymbolicShape {
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
-  std::string ToString() const { return StrCat(*this); }  // the same
 
  private:
   size_t Axis(int axis) const;
@@ -2863,6 +2868,7 @@ using ::opkit::FailureContext;
 // may come from any thread; Reset and assignment of one handle may not race with its other uses.
 class Event {
  public:
+  // An event of a device, in the state INITIALIZED; of the CPU by default.
   Event() : Event(Device{}) {}
   explicit Event(Device device) : device_(device), state_(NewState()) {}
   Event(const Event& other) : device_(other.device_), state_(other.state_) {}
@@ -2875,6 +2881,7 @@ class Event {
   }
   ~Event() = default;
 
+  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();
@@ -4200,11 +4207,11 @@ class ThreadPool {
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
   // workers. It is never destroyed, so that destructors of static objects can use it; tasks still
   // queued when the process exits do not run.
-  static ThreadPool& Default();
+  static ThreadPool& Global();
 
   // Returns the pool that ParallelFor and TaskGroup use on this thread: that of the innermost
-  // PoolScope, else the pool whose work the thread runs, else Default().
-  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
+  // PoolScope, else the pool whose work the thread runs, else Global().
+  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Global(); }
 
   // Relaxed: the number publishes no other data.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
@@ -4311,7 +4318,7 @@ namespace detail {
 // process's.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
-  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Global()) ? own : nullptr;
 }
 
 }  // namespace detail
@@ -4323,7 +4330,7 @@ inline int NumThreads() {
   return own ? own->threads : ThreadPool::Current().threads();
 }
 // Resizes the process's pool.
-inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
+inline void SetNumThreads(int threads) { ThreadPool::Global().Resize(threads); }
 
 }}  // namespace opkit
 
@@ -4603,10 +4610,12 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
+  // A node of the operator `type`; the other parts may be given here or by the setters below.
   explicit OperatorDef(std::string type) { Type(std::move(type)); }
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
 
+  // Set the operator, and the node's own name, which messages and profiles show.
   OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
   OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
   // Adds an input or output; an empty name leaves an optional input or output out.
@@ -4626,13 +4635,15 @@ class OperatorDef {
   // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
   // Preferred backends that are not in the program, or refuse the node, are skipped, so that one
   // net runs on machines with and without them. Of required backends, one must accept the node.
-  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    mutable_fields().engine = std::move(engine);
-    mutable_fields().engine_need = need;
+  OperatorDef& Backends(std::string backends, BackendNeed need = kPreferred) {
+    mutable_fields().backends = std::move(backends);
+    mutable_fields().backend_need = need;
     return *this;
   }
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
+  // Return what the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
@@ -4643,9 +4654,9 @@ class OperatorDef {
   // Returns null if there is no subgraph of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
-  const std::string& engine() const { return fields().engine; }
-  bool requires_engine() const {
-    return fields().engine_need == kRequired && !fields().engine.empty();
+  const std::string& backends() const { return fields().backends; }
+  bool requires_backends() const {
+    return fields().backend_need == kRequired && !fields().backends.empty();
   }
   bool is_gradient_op() const { return fields().is_gradient_op; }
   Arguments& mutable_args() { return mutable_fields().args; }
@@ -4655,7 +4666,6 @@ class OperatorDef {
 
   // Returns the node's text for messages: "Scale 'name' (X) -> (Y)".
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
     return a.shared_ == b.shared_ || a.fields() == b.fields();
   }
@@ -4670,8 +4680,8 @@ class OperatorDef {
     Arguments args;
     std::vector<NamedSubgraph> subgraphs;
     ::opkit::Device device;
-    std::string engine;
-    BackendNeed engine_need = kPreferred;
+    std::string backends;
+    BackendNeed backend_need = kPreferred;
     bool is_gradient_op = false;
     friend bool operator==(const Fields&, const Fields&) = default;
   };
@@ -4714,7 +4724,6 @@ struct TensorInfo {
   // data, if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
-  std::string ToString() const { return StrCat(*this); }  // the same
 };
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
@@ -5166,6 +5175,7 @@ OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& de
 class OpSchema {
  public:
   OpSchema() = default;
+  // The schema of operator `name`, registered at this place; OPERATOR_SCHEMA makes it.
   OpSchema(std::string name, const char* file, int line, std::string signature = {});
 
   // Sets the allowed numbers: exactly n, between two numbers, one of a list, or by a predicate.
@@ -5222,11 +5232,11 @@ class OpSchema {
 
   // Sets the pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
-  OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
-  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  OpSchema& Inplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
+  OpSchema& Inplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(detail::InplaceRules::AnyOf(pairs));
   }
-  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
+  OpSchema& OneToOneInplace() { return Inplace(&detail::InplaceRules::OneToOne); }
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_.enforced = std::move(must), *this;
   }
@@ -5261,19 +5271,17 @@ class OpSchema {
                         std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
   // that is none of the values, becomes the schema's problem().
-  OpSchema& SetDefault(std::string_view name, Attribute value);
-  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
+  OpSchema& Default(std::string_view name, Attribute value);
+  OpSchema& Values(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
-  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
   // Declares that the operator's functions parse the attributes: as long as none is declared, a
   // node may give any.
   OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
   // Sets the function that infers the types and shapes of the outputs.
-  OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
-    return infer_ = std::move(infer), *this;
-  }
+  using InferenceFunction = UniqueFunction<void(InferenceContext&)>;
+  OpSchema& Infer(InferenceFunction infer) { return infer_ = std::move(infer), *this; }
   // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
   // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
@@ -5285,9 +5293,11 @@ class OpSchema {
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
   OpSchema& ScalarType(DType dtype);
 
+  // Sets the function that computes the cost of a run (operations, bytes) from the node and the
+  // types of its inputs and outputs.
   using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
                                              const std::vector<TensorInfo>&)>;
-  OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
+  OpSchema& Cost(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
@@ -5307,7 +5317,7 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
-  OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
   // Marks an operator that only plans insert: a library does not export it, because its host has
@@ -5325,6 +5335,18 @@ class OpSchema {
     return test_inputs_ = std::move(make), *this;
   }
 
+  // Caffe2's spellings of the setters.
+  OpSchema& SetDoc(std::string doc) { return Doc(std::move(doc)); }
+  OpSchema& AllowInplace(InplacePredicate may) { return Inplace(std::move(may)); }
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(pairs);
+  }
+  OpSchema& AllowOneToOneInplace() { return OneToOneInplace(); }
+  OpSchema& TensorInferenceFunction(InferenceFunction infer) { return Infer(std::move(infer)); }
+  OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
+
+  // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
@@ -5441,7 +5463,7 @@ class OpSchema {
   bool runs_subgraphs_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
-  mutable UniqueFunction<void(InferenceContext&)> infer_;
+  mutable InferenceFunction infer_;
   mutable CostFunction cost_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
@@ -5471,7 +5493,6 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 }  // namespace detail
 
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
-using EnginePref = BackendPreference;                // Caffe2's spelling
 
 // A provider of kernels: its facts in this program and on this machine.
 struct BackendInfo {
@@ -5625,34 +5646,6 @@ OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
 }
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
   return OpRegistry::Global().Operators();
-}
-
-// Caffe2's spellings of OpRegistry::SetPreference.
-inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(device, std::move(engines));
-}
-inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(op, device, std::move(engines));
-}
-// Sets preferences from maps: device types to backends, or device types to operators and their
-// backends. Changes nothing if one entry is wrong.
-template <class EnginesByDevice>
-void SetGlobalEnginePref(const EnginesByDevice& pref) {
-  for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);
-  for (const auto& [device, engines] : pref) OpRegistry::Global().SetPreference(device, engines);
-}
-template <class EnginesByDevice>
-void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
-  for (const auto& entry : pref) OpRegistry::Global().CheckPreference(op, entry.first);
-  for (const auto& [device, engines] : pref)
-    OpRegistry::Global().SetPreference(op, device, engines);
-}
-template <class OpsByDevice>
-void SetPerOpEnginePref(const OpsByDevice& pref) {
-  for (const auto& [device, ops] : pref)
-    for (const auto& entry : ops) OpRegistry::Global().CheckPreference(entry.first, device);
-  for (const auto& [device, ops] : pref)
-    for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
 }}  // namespace opkit
@@ -6096,6 +6089,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // it has begun. Does nothing for a finished run.
   OPKIT_INLINE virtual void Cancel();
 
+  // Returns the operator's own copy of its node.
   const OperatorDef& def() const { return identity_->def; }
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
@@ -6143,6 +6137,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<T>(name);
   }
 
+  // Return the numbers of the node's inputs and outputs, those that it leaves out included.
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.
@@ -6691,12 +6686,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: the device of the first input
-  // Backends to try; default: the registry's order. kNotFound for a backend of which the program
-  // has no kernel.
-  std::string engine = {};
+  // Backends to try, in order, separated by commas; default: the registry's order. kNotFound for a
+  // backend of which the program has no kernel.
+  std::string backends = {};
   int num_outputs = -1;  // needed only if the schema leaves it open
-  // Uses only the backends of `engine`; kUnsupported if none of them accepts the call.
-  bool require_engine = false;
+  // kRequired uses no other backends; kUnsupported if none of them accepts the call.
+  BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
@@ -6736,6 +6731,7 @@ class ResolvedOperator {
     RunBy(inputs, outputs, true);
   }
 
+  // Returns the number of tensors that a call returns, or that Run takes.
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
 
   // Returns the current operator, which later calls also run. If kernels are selected, a call with
@@ -6838,6 +6834,7 @@ class Operator : public OperatorBase {
                 "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
 
  public:
+  // Binds the node's tensors, as OperatorBase does, and makes the context of the node's device.
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : OperatorBase(def, ws, config), context_(def.device()) {
     context_.SwitchToDevice(0);  // for the constructors of derived classes
@@ -6847,6 +6844,7 @@ class Operator : public OperatorBase {
   // failure.
   bool RunOnDevice() override = 0;
 
+  // The members of OperatorBase, for this context.
   bool Run(int stream_id = 0) final {
     if (RunsDirectly()) [[likely]] {
       InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
@@ -6862,12 +6860,14 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  // True on the CPU for an operator whose work ends in RunOnDevice.
   bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
   bool SupportsAsyncScheduling() const override {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
   }
 
+  // The members of OperatorBase, on the context's stream.
   void RecordEvent(const char* error_message = nullptr) final {
     if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
@@ -6901,6 +6901,7 @@ class Operator : public OperatorBase {
     return Context::IsStreamFree(device(), stream_id);
   }
 
+  // Return the context in which the operator runs; getContext is Caffe2's spelling.
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
 
@@ -7104,6 +7105,57 @@ class Operator : public OperatorBase {
 
 #endif  // OPKIT_OP_OPERATOR_HPP_
 
+// ---- opkit/base/fixed_name.hpp
+// FixedName: a string literal as a template argument, so that names are checked at compile time.
+#ifndef OPKIT_BASE_FIXED_NAME_HPP_
+#define OPKIT_BASE_FIXED_NAME_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
+// lambdas inside functions whose template arguments hold a char array. It writes the name as
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
+// there.
+struct FixedName {
+  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
+
+  template <size_t N>
+  consteval FixedName(const char (&text)[N]) {
+    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
+    uint64_t* words[] = {&w0, &w1, &w2, &w3};
+    for (size_t i = 0; i + 1 < N; ++i)
+      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
+  }
+  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
+      : w0(a), w1(b), w2(c), w3(d) {}
+  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
+
+  std::string str() const {
+    const uint64_t words[] = {w0, w1, w2, w3};
+    std::string out;
+    for (size_t i = 0; i < 31; ++i) {
+      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
+      if (c == 0) break;
+      out += c;
+    }
+    return out;
+  }
+};
+
+namespace detail {
+
+// True if the text can stand where C++ has a name.
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
+  return !name.empty();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_FIXED_NAME_HPP_
+
 // ---- opkit/op/call/operator_call.hpp
 // OperatorCall: a ResolvedOperator's operator, bound to its own workspace and run on the caller's
 // tensors. It selects the kernel for the tensors' types and converts layouts if a kernel needs
@@ -7169,12 +7221,6 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #define OPKIT_OP_REGISTRATION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-consteval bool IsIdentifier(std::string_view name) {
-  for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
-  return !name.empty();
-}
 
 template <class Op>
 inline constexpr bool kTakesConfig =
@@ -7382,47 +7428,6 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
       (opkit_use_registrations_of_##group(), true)
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_
-
-// ---- opkit/base/fixed_name.hpp
-// FixedName: a string literal as a template argument, so that names are checked at compile time.
-#ifndef OPKIT_BASE_FIXED_NAME_HPP_
-#define OPKIT_BASE_FIXED_NAME_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
-// lambdas inside functions whose template arguments hold a char array. It writes the name as
-// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
-// there.
-struct FixedName {
-  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
-
-  template <size_t N>
-  consteval FixedName(const char (&text)[N]) {
-    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
-    uint64_t* words[] = {&w0, &w1, &w2, &w3};
-    for (size_t i = 0; i + 1 < N; ++i)
-      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
-  }
-  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
-      : w0(a), w1(b), w2(c), w3(d) {}
-  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
-
-  std::string str() const {
-    const uint64_t words[] = {w0, w1, w2, w3};
-    std::string out;
-    for (size_t i = 0; i < 31; ++i) {
-      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
-      if (c == 0) break;
-      out += c;
-    }
-    return out;
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
 // ---- opkit/op/typed/typed_values.hpp
 // The parameters of a typed operator: In, OptionalIn, Out and Attr. Each has its name in its type.
@@ -8244,9 +8249,11 @@ concept DefaultFor =
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
+  // OPKIT_OP makes it.
   explicit TypedOp(detail::TypedSchemaPtr typed) : typed_(std::move(typed)) {}
 
-  TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
+  // Sets the sentences that `opkit ops` and references show.
+  TypedOp Doc(std::string doc) { return schema().Doc(std::move(doc)), *this; }
 
   // Requires the same shape of all these inputs and gives it to these outputs.
   template <FixedName... Names>
@@ -8327,11 +8334,11 @@ class TypedOp {
       constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
       constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
       if constexpr (kByElement && std::is_arithmetic_v<T>)
-        schema().SetDefault(Name.str(), static_cast<double>(value));
+        schema().Default(Name.str(), static_cast<double>(value));
       else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>)
-        schema().SetDefault(Name.str(), value);  // its range is checked when it is read
+        schema().Default(Name.str(), value);  // its range is checked when it is read
       else
-        schema().SetDefault(Name.str(), static_cast<Value>(value));
+        schema().Default(Name.str(), static_cast<Value>(value));
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -8348,17 +8355,16 @@ class TypedOp {
                   "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
                   "function");
     if constexpr (kStrings) {
-      schema().SetValues(Name.str(), {values.begin(), values.end()});
+      schema().Values(Name.str(), {values.begin(), values.end()});
       if (std::is_same_v<Value, std::string> && schema().FindAttribute(Name.str())->required)
-        schema().SetDefault(Name.str(), *values.begin());
+        schema().Default(Name.str(), *values.begin());
       return *this;
     } else {
       return detail::IgnoredOp();
     }
   }
-  // Sets the floating-point operations for each element of output 0.
-  TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
-  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // OpSchema's name
+  // Sets the floating-point operations for each element of output 0, as in OpSchema.
+  TypedOp PointwiseCost(uint64_t flops) { return schema().PointwiseCost(flops), *this; }
   // Sets the floating-point operations of a run by a function (const InferenceContext&) -> uint64_t
   // of the attributes and shapes.
   template <std::invocable<const InferenceContext&> F>
@@ -8573,8 +8579,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
  *    end with a zero. Everything that is passed to a call lasts until the call returns; the
  *    description of a library lasts until the library is unloaded.
  * 6. No exception and no longjmp passes through a call in either direction.
- * 7. Several threads may call a function at once, for different instances; one thread at a time
- *    runs an instance.
+ * 7. Several threads may call a function at once, but only one at a time may run an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -8605,7 +8610,8 @@ enum {
   OPKIT_FAILED_PRECONDITION = 9,
   OPKIT_CANCELLED = 10,
   OPKIT_DEADLINE_EXCEEDED = 11,
-  OPKIT_FAILED = 12
+  OPKIT_FAILED = 12,
+  OPKIT_IO = 13 /* a file that cannot be opened, read or written; since 1.4 */
 };
 
 /* Element types. complex64 is two float32, complex128 two float64. */
@@ -9348,25 +9354,77 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
-// ---- opkit/op/abi/abi_attributes.hpp
-// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
-// array of opkit_attr, and back. Data from another image is checked member by member before it is
-// read.
-#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+// ---- opkit/op/boundary/host/program_host.hpp
+// The host whose functions this image's operators call, and whether the host is another program.
+// Separate from op/boundary/host/host_table.hpp, because a library needs no table of its own.
+#ifndef OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
-// header has members of later versions.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
-                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
-              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes &&
-              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
+// The host functions that this image's operators call: the program's own table, or in a library the
+// table that the program passed when it loaded the library. Null before the first function operator
+// is registered or loaded.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
+// only compared.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
+
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
+}
+// True if this image is a library that another program has loaded.
+OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+
+// ---- opkit/op/boundary/convert/abi_structs.hpp
+// The bytes that each struct of opkit_abi.h had in the version that introduced it. Every reader of
+// another image's struct may rely on these; a larger struct has members of later versions.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+
+struct opkit_config;  // not in version 1.0's opkit_abi.h, which a test puts before this header
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// clang-format off
+template <class Struct> inline constexpr uint64_t kFirstBytes = Struct::is_not_in_this_list;
+template <> inline constexpr uint64_t kFirstBytes<opkit_tensor> = 72;
+template <> inline constexpr uint64_t kFirstBytes<opkit_attr> = 88;
+template <> inline constexpr uint64_t kFirstBytes<opkit_graph> = 96;
+template <> inline constexpr uint64_t kFirstBytes<opkit_node> = 104;
+template <> inline constexpr uint64_t kFirstBytes<opkit_value> = 296;
+template <> inline constexpr uint64_t kFirstBytes<opkit_call> = 184;
+template <> inline constexpr uint64_t kFirstBytes<opkit_scope> = 64;
+template <> inline constexpr uint64_t kFirstBytes<opkit_invocation> = 24;
+template <> inline constexpr uint64_t kFirstBytes<opkit_host> = 152;
+template <> inline constexpr uint64_t kFirstBytes<opkit_kernel> = 72;
+template <> inline constexpr uint64_t kFirstBytes<opkit_parameter> = 56;
+template <> inline constexpr uint64_t kFirstBytes<opkit_gradient> = 80;
+template <> inline constexpr uint64_t kFirstBytes<opkit_op> = 192;
+template <> inline constexpr uint64_t kFirstBytes<opkit_library> = 104;
+template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
+// clang-format on
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+
+// ---- opkit/op/boundary/convert/abi_attributes.hpp
+// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
+// array of opkit_attr, and back. Data from another image is checked member by member before it is
+// read.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
 // The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
 // name or other text. A larger number counts as damage.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
@@ -9384,7 +9442,7 @@ bool IsUsable(const T* pointer) {
 }
 // True if the other image's struct is usable and has a size that it can have.
 template <class Struct>
-bool IsReadable(const Struct* it, uint64_t least_bytes) {
+bool IsReadable(const Struct* it, uint64_t least_bytes = kFirstBytes<Struct>) {
   return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
@@ -9423,41 +9481,13 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 
-// ---- opkit/op/abi/program_host.hpp
-// The host whose functions this image's operators call, and whether the host is another program.
-// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// The host functions that this image's operators call: the program's own table, or in a library the
-// table that the program passed when it loaded the library. Null before the first function operator
-// is registered or loaded.
-OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
-
-// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
-// only compared.
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
-
-OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
-  return host && host == g_program_host.load(std::memory_order_relaxed);
-}
-// True if this image is a library that another program has loaded.
-OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-
-// ---- opkit/op/abi/op_tensor.hpp
+// ---- opkit/op/function/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its result. They wrap the plain
 // structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
-#define OPKIT_OP_ABI_OP_TENSOR_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
+#define OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -9472,8 +9502,6 @@ class DimsView : public std::span<const int64_t> {
 
 // The values that a function may return instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
-using MXReturnValue = ReturnValue;
-inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
 // Success, or a failure with its text. One pointer, which is null for a success.
 class [[nodiscard]] OpStatus {
@@ -9525,7 +9553,7 @@ enum class OpReq : uint8_t {
   kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
   kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
-  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with setAcceptAdd()
+  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
@@ -9628,14 +9656,13 @@ class OpTensor {
       sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
-using MXTensor = OpTensor;
 
 }}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
 
-#endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 // ---- opkit/op/random.hpp
 // Random numbers for operators: a small generator, seeded by the host. Its numbers depend only on
@@ -9757,12 +9784,12 @@ class RandomGenerator {
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
-// ---- opkit/op/abi/op_resource.hpp
+// ---- opkit/op/function/op_resource.hpp
 // OpResource: the services of a function operator's host: memory, scratch, threads, the stream,
 // random numbers, logging, sub-events, and all other operators by name. It calls opkit_abi.h's
 // table, so that it is the same in a program and in a library.
-#ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
-#define OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
+#define OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -9785,9 +9812,8 @@ OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr
 
 inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
 inline ErrorCode CodeOfStatus(opkit_status status) {
-  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
-             ? static_cast<ErrorCode>(status - 1)
-             : ErrorCode::kOperatorFailed;
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_IO ? static_cast<ErrorCode>(status - 1)
+                                                                : ErrorCode::kOperatorFailed;
 }
 
 // Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
@@ -9842,7 +9868,7 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
 
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
   Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
-        " has no scratch: declare it with setScratch(bytes), or with setScratch(f) where the bytes "
+        " has no scratch: declare it with scratch(bytes), or with scratch(f) where the bytes "
         "depend on f(attrs, shapes)");
 }
 
@@ -10055,7 +10081,7 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): an
+  // Makes an output whose shape the data decides, in an operator with allocatesOutputs(): an
   // output that has no dtype and that req() requests. Call it before forward returns, even if the
   // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
@@ -10074,8 +10100,8 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Returns the memory declared by setScratch, undefined at the start of every run. Throws
-  // kFailedPrecondition without setScratch.
+  // Returns the memory declared by scratch(), undefined at the start of every run. Throws
+  // kFailedPrecondition without scratch().
   void* scratch() const {
     if (!call_->scratch) [[unlikely]]
       detail::ThrowNoScratch(call_);
@@ -10141,7 +10167,7 @@ class OpResource {
     return detail::FromAbi(now);
   }
 
-  // Lets the function of an operator with setAsync() return before its outputs are computed; the
+  // Lets the function of an operator with async() return before its outputs are computed; the
   // holder of the handle completes the run. At most once in a call. Throws kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;
@@ -10234,13 +10260,12 @@ class OpResource {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
-// ---- opkit/op/abi/host_table.hpp
-// The host's side of opkit_abi.h: the table of functions that serve function operators in this
-// program and in its libraries, and each thread's current failure.
-#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
-#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+// ---- opkit/op/function/log_hook.hpp
+// SetLogHook: redirects the log lines of function operators, of this program and of its libraries.
+#ifndef OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
+#define OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -10253,6 +10278,19 @@ namespace detail {
 
 // Passes a line to the log hook.
 void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
+
+// ---- opkit/op/boundary/host/host_table.hpp
+// The host's side of opkit_abi.h: the table of functions that serve function operators in this
+// program and in its libraries, and each thread's current failure.
+#ifndef OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The reason for the failure of the function that this thread runs.
 struct HostError : RefCounted {
@@ -10297,13 +10335,13 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 
-// ---- opkit/op/abi/attr_map.hpp
+// ---- opkit/op/function/attr_map.hpp
 // AttrMap: an operator's attributes as text, the form that function operators read; typed access
 // parses the text. Made once when the operator is built.
-#ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
-#define OPKIT_OP_ABI_ATTR_MAP_HPP_
+#ifndef OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
+#define OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -10483,7 +10521,7 @@ class AttrMap {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
+#endif  // OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 // ---- opkit/op/function/function_signature.hpp
 // The signatures that function operators may have, read at compile time and adapted to one
@@ -10931,6 +10969,12 @@ consteval bool IsOperatorName(std::string_view name) {
   return !name.empty();
 }
 
+// True if an operator of Host has an anchor: a program's, if its name can be part of a function's.
+template <class Host>
+consteval bool HasAnchor(std::string_view name) {
+  return !Host::kIsLibrary && IsIdentifier(name);
+}
+
 // Counts the operators and deferred runs that keep a library loaded. Any other handle to it keeps
 // the library loaded as well. Relaxed everywhere: unloading reads the counts only for its message.
 struct FunctionUse : RefCounted {
@@ -10956,8 +11000,9 @@ struct FunctionDevice {
 };
 
 // The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
-// typed operators. op/abi/op_conversion.hpp converts it to an opkit_op, and back to a record in the
-// program that loads the library. Read-only after registration; several threads call it.
+// typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and back to a
+// record in the program that loads the library. Read-only after registration; several threads call
+// it.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
@@ -11074,7 +11119,7 @@ class BasicFunctionOpBuilder {
   }
   // Sets the function that makes the object that runs the operator. The object also computes the
   // gradient, with two exceptions: after setIsSubgraphOp() the gradient is the graph's, and after
-  // setNoGradient() there is none.
+  // noGradient() there is none.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -11091,47 +11136,47 @@ class BasicFunctionOpBuilder {
   }
   // Declares that the operator has no gradient, for instance because its StatefulOp has no
   // Backward.
-  BasicFunctionOpBuilder& setNoGradient() {
+  BasicFunctionOpBuilder& noGradient() {
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
         if (device.backward)
-          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
       record_->flags |= OPKIT_OP_NO_GRADIENT;
       host_.NoGradient();
     });
   }
   // Declares an attribute of any type, of type T, or of the type of its default. The functions get
   // the default if a node does not give the attribute. After the first declaration a node may give
-  // no undeclared attribute, unless setOpenAttrs() is called.
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+  // no undeclared attribute, unless allowUncheckedAttributes() is called.
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc) {
     return Declare({name, doc, false, {}, {}});
   }
   template <class T>
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc) {
     return Declare({name, doc, false, kAttributeTypeOf<T>, {}});
   }
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc, Attribute fallback) {
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc, Attribute fallback) {
     return Declare({name, doc, false, fallback.type(), fallback});
   }
   // Declares an attribute that every node must give.
   template <class T>
-  BasicFunctionOpBuilder& setRequiredAttr(const char* name, const char* doc) {
+  BasicFunctionOpBuilder& requiredArg(const char* name, const char* doc) {
     return Declare({name, doc, true, kAttributeTypeOf<T>, {}});
   }
-  BasicFunctionOpBuilder& setOpenAttrs() {
+  BasicFunctionOpBuilder& allowUncheckedAttributes() {
     return Guarded([&] { host_.OpenAttrs(); }).Set(OPKIT_OP_OPEN_ATTRS);
   }
   // Declares the next input or output: its name and, if limited, its dtypes. Without setParseAttrs
   // every node has exactly the declared inputs and outputs.
-  BasicFunctionOpBuilder& setInput(const char* name, const char* doc = "",
-                                   std::vector<DType> dtypes = {}) {
+  BasicFunctionOpBuilder& input(const char* name, const char* doc = "",
+                                std::vector<DType> dtypes = {}) {
     return Guarded([&] {
       record_->inputs.push_back({name, doc, std::move(dtypes)});
       host_.Input(record_->inputs);
     });
   }
-  BasicFunctionOpBuilder& setOutput(const char* name, const char* doc = "",
-                                    std::vector<DType> dtypes = {}) {
+  BasicFunctionOpBuilder& output(const char* name, const char* doc = "",
+                                 std::vector<DType> dtypes = {}) {
     return Guarded([&] {
       record_->outputs.push_back({name, doc, std::move(dtypes)});
       host_.Output(record_->outputs);
@@ -11160,7 +11205,7 @@ class BasicFunctionOpBuilder {
   // Sets the function that infers the outputs' shapes from the inputs', or the reverse. An unknown
   // extent is -1 (as unsigned int the largest number); a value without any known shape has an empty
   // shape. While something is unknown, a failure means only that no shape can be inferred yet. A
-  // library's operator with outputs needs this function, unless it calls setAllocatesOutputs().
+  // library's operator with outputs needs this function, unless it calls allocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -11185,33 +11230,33 @@ class BasicFunctionOpBuilder {
   }
   // Requests scratch memory for every run, forward or backward. The size depends only on the
   // attributes and the shapes of the forward inputs, so that a plan can reserve it.
-  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+  BasicFunctionOpBuilder& scratch(int64_t bytes) {
     host_.NeedsScratch();
-    return Once(record_->scratch, "setScratch",
+    return Once(record_->scratch, "scratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
   }
   template <class F>
     requires(!std::is_arithmetic_v<F>)
-  BasicFunctionOpBuilder& setScratch(F f) {
+  BasicFunctionOpBuilder& scratch(F f) {
     static_assert(detail::kFits<ScratchFunction, F>,
-                  "setScratch(f): write int64_t f(const AttrMap& attrs, const "
-                  "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+                  "scratch(f): write int64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes), or scratch(bytes)");
     host_.NeedsScratch();
-    return Once(record_->scratch, "setScratch", std::move(f));
+    return Once(record_->scratch, "scratch", std::move(f));
   }
   // Sets the function that counts the floating-point operations of a run with known shapes; the
   // toolkit counts the bytes.
   template <class F>
-  BasicFunctionOpBuilder& setFlops(F f) {
+  BasicFunctionOpBuilder& flops(F f) {
     static_assert(detail::kFits<FlopsFunction, F>,
-                  "setFlops(f): write uint64_t f(const AttrMap& attrs, const "
+                  "flops(f): write uint64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes, const "
                   "std::vector<std::vector<int64_t>>& outshapes)");
-    Once(record_->flops, "setFlops", std::move(f));
+    Once(record_->flops, "flops", std::move(f));
     return Guarded([&] { host_.Cost(); });
   }
   // Adds pairs {input, output} that may share memory.
-  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+  BasicFunctionOpBuilder& inplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded([&] {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
@@ -11228,23 +11273,23 @@ class BasicFunctionOpBuilder {
         .Set(OPKIT_OP_SUBGRAPH);
   }
   // Declares that the functions respect strides(). Otherwise strided inputs arrive as dense copies.
-  BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
+  BasicFunctionOpBuilder& acceptsStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
   // Declares that the functions respect OpReq::kAdd. Otherwise the toolkit adds their results.
-  BasicFunctionOpBuilder& setAcceptAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
+  BasicFunctionOpBuilder& acceptsAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
   // Declares that the work may end after forward has returned: forward calls OpResource::defer(),
   // and the holder of its result completes the run. For the CPU; on streams the stream completes
   // the run.
-  BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
+  BasicFunctionOpBuilder& async() { return Set(OPKIT_OP_ASYNC); }
   // Declares that data decides the shapes of outputs. An output that inference leaves open has no
   // dtype and no memory until forward calls OpResource::allocate_output. Not for CPU streams, where
   // the work runs after forward.
-  BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
+  BasicFunctionOpBuilder& allocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
   // effect beside its outputs: a graph never merges, folds or drops such nodes.
-  BasicFunctionOpBuilder& setHasEffects() {
+  BasicFunctionOpBuilder& stateful() {
     return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
-  BasicFunctionOpBuilder& setDoc(const char* doc) {
+  BasicFunctionOpBuilder& doc(const char* doc) {
     return Guarded([&] { record_->doc = doc, host_.Doc(); });
   }
 
@@ -11300,7 +11345,7 @@ class BasicFunctionOpBuilder {
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
       if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
-        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));
@@ -11313,6 +11358,32 @@ class BasicFunctionOpBuilder {
 };
 
 }}  // namespace opkit
+
+// REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. In a unit
+// that includes opkit/op.hpp the operator is the library's, else the program's, which has an anchor
+// for it (op/registration.hpp). For a name that is no identifier (com.me.Gemm, me::Gemm) the anchor
+// is never compiled.
+#undef OPKIT_REGISTER_OP  // the sentence of not_included.hpp
+#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
+#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                 \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
+  static_assert(::opkit::detail::IsOperatorName(#name),                                      \
+                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "   \
+                "com.me.Gemm or me::Gemm");                                                  \
+  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                    \
+      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                               \
+  extern "C" inline void anchor() {}                                                         \
+  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =           \
+      []<class Host = decltype(::opkit::detail::OpHost(0))>()->void(*)() {                   \
+    if constexpr (::opkit::detail::HasAnchor<Host>(#name))                                   \
+      return &anchor;                                                                        \
+    else                                                                                     \
+      return nullptr;                                                                        \
+  }                                                                                          \
+  ();                                                                                        \
+  [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_function_op_) =                      \
+      ::opkit::BasicFunctionOpBuilder<decltype(::opkit::detail::OpHost(0))>(#name, __FILE__, \
+                                                                            __LINE__)
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -11455,6 +11526,7 @@ namespace detail {
 // Adds a record to the program's registries: a schema, kernels, and the gradient.
 class FunctionOpHost {
  public:
+  static constexpr bool kIsLibrary = false;
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
   // Enables functions on the CPU and CPU streams, and adds the schema. The setters fill it in
@@ -11503,37 +11575,13 @@ class FunctionOpHost {
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
 };
+FunctionOpHost OpHost(...);  // for REGISTER_OP
 
 }  // namespace detail
 
 using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
 }}  // namespace opkit
-
-#ifndef OPKIT_PLUGIN_AUTHOR_HPP_  // in a unit that includes it, REGISTER_OP is the library's
-// REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. For a
-// name that is no identifier (com.me.Gemm, me::Gemm) the anchor is never compiled.
-#undef OPKIT_REGISTER_OP
-#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
-#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                  \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                      \
-  static_assert(::opkit::detail::IsOperatorName(#name),                                       \
-                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "    \
-                "com.me.Gemm or me::Gemm");                                                   \
-  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                     \
-      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                                \
-  extern "C" inline void anchor() {}                                                          \
-  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =            \
-      []<bool kIsIdentifier = ::opkit::detail::IsIdentifier(#name)>()->void(*)() {            \
-    if constexpr (kIsIdentifier)                                                              \
-      return &anchor;                                                                         \
-    else                                                                                      \
-      return nullptr;                                                                         \
-  }                                                                                           \
-  ();                                                                                         \
-  [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
-      ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
-#endif
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
@@ -11670,7 +11718,8 @@ OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
                                     "already exists",   "out of range",      "uninitialized",
                                     "out of memory",    "unsupported",       "failed precondition",
-                                    "cancelled",        "deadline exceeded", "operator failed"};
+                                    "cancelled",        "deadline exceeded", "operator failed",
+                                    "input or output"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -12253,7 +12302,7 @@ OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
   source.CheckStandard("ShareData");
   if (numel() != source.numel())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
-         source.Describe());
+         source);
   if (!source.is_dense())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
   Tensor shared = source;
@@ -12382,11 +12431,11 @@ OPKIT_INLINE void Tensor::SetDevice(Device device) {
   device_ = device;
 }
 
-OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, shape_, " on ", device_);
-  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
-  if (!is_dense()) out += StrCat(" with strides", strides_);
-  if (!initialized()) out += " (uninitialized)";
+OPKIT_INLINE std::string ToString(const Tensor& tensor) {
+  std::string out = StrCat(tensor.dtype_, tensor.shape_, " on ", tensor.device_);
+  if (!tensor.layout_.is_standard()) out += StrCat(" in ", tensor.layout_);
+  if (!tensor.is_dense()) out += StrCat(" with strides", tensor.strides_);
+  if (!tensor.initialized()) out += " (uninitialized)";
   return out;
 }
 
@@ -12402,7 +12451,7 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
 
 OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
                                      std::initializer_list<detail::Text> parts) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
+  throw Error(code, StrCat("tensor ", *this, ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
@@ -12917,13 +12966,13 @@ struct InternedNames {
   int64_t room = INT64_MAX;
 
   // Never destroyed at the end of the process: threads may still intern names then.
-  static InternedNames& Get() {
+  static InternedNames& Global() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Get(); };
-      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
-                     [] { Get().mutex.ResetAfterFork(); });
+      g_delete_names = [] { delete &Global(); };
+      pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
+                     [] { Global().mutex.ResetAfterFork(); });
       return made;
     }();
     return *table;
@@ -12947,7 +12996,7 @@ inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  InternedNames& table = InternedNames::Get();
+  InternedNames& table = InternedNames::Global();
   MutexLock lock(table.mutex);
   int found = table.names.Find(name);
   if (found < 0) {
@@ -12974,12 +13023,12 @@ OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
   return detail::NumberOfName(name, true);
 }
 OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   table.room = bytes;
 }
 OPKIT_INLINE std::string InternedName(uint32_t number) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   const int at = static_cast<int>(number);
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
@@ -13551,7 +13600,7 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
   for (int i = 0; i < slots; ++i) delete workers_[i].load();
 }
 
-OPKIT_INLINE ThreadPool& ThreadPool::Default() {
+OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
     return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
@@ -13957,7 +14006,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
           int{ThreadPool::kMaxThreads});
   static constinit detail::Mutex mutex;
   detail::MutexLock lock(mutex);
-  ThreadPool& pool = ThreadPool::Default();
+  ThreadPool& pool = ThreadPool::Global();
   const detail::OwnThreads* const before = detail::g_own_threads.load();
   const int pool_threads = before ? before->pool_threads : pool.threads();
   const detail::OwnThreads* const now =
@@ -14146,7 +14195,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
     if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!input->initialized())
       Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
-            input->Describe(), ": nothing was written to it");
+            ToString(*input), ": nothing was written to it");
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -14428,35 +14477,35 @@ OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const ch
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+OPKIT_INLINE OpSchema& OpSchema::Default(std::string_view name, Attribute value) {
   if (AttributeSchema* found = Declared(name, "a default")) {
     found->required = false;
     found->default_value = std::move(value);
   }
   return *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+OPKIT_INLINE OpSchema& OpSchema::Values(std::string_view name, std::vector<std::string> values) {
   if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShape() {
-  return TensorInferenceFunction([](InferenceContext& c) {
+  return Infer([](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) detail::InferLike(c, i, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInput(int input) {
-  return TensorInferenceFunction([input](InferenceContext& c) {
+  return Infer([input](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) detail::InferLike(c, input, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
-  return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+  return Infer([inputs = std::move(inputs)](InferenceContext& c) {
     for (int i = 0; int input : inputs) detail::InferLike(c, input, i++);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int dim) {
-  return TensorInferenceFunction([=](InferenceContext& c) {
+  return Infer([=](InferenceContext& c) {
     const SymbolicShape& in = c.input_shape(input);
     const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
     if (in.has_rank() && (axis < 0 || axis >= in.rank()))
@@ -14466,32 +14515,31 @@ OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int 
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::ScalarType(DType dtype) {
-  return TensorInferenceFunction([dtype](InferenceContext& c) {
+  return Infer([dtype](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
-  return CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                                       const std::vector<TensorInfo>& outputs) {
+  return Cost([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) {
     OpCost cost = detail::Traffic(inputs, outputs);
     if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
     return cost;
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return CostInferenceFunction(
-      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
-                                 const std::vector<TensorInfo>& outputs) mutable {
-        OpCost cost = detail::Traffic(inputs, outputs);
-        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-        const InferenceContext context(def, inputs, outputs);
-        bool all = true;
-        for (const TensorInfo& output : outputs) all &= known(output);
-        for (size_t i = 0; i < inputs.size(); ++i)
-          all &= known(inputs[i]) || def.inputs()[i].empty();
-        if (all) cost.flops = flops(context);
-        return cost;
-      });
+  return Cost([flops = std::move(flops)](const OperatorDef& def,
+                                         const std::vector<TensorInfo>& inputs,
+                                         const std::vector<TensorInfo>& outputs) mutable {
+    OpCost cost = detail::Traffic(inputs, outputs);
+    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+    const InferenceContext context(def, inputs, outputs);
+    bool all = true;
+    for (const TensorInfo& output : outputs) all &= known(output);
+    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+    if (all) cost.flops = flops(context);
+    return cost;
+  });
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -15210,14 +15258,14 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
-    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
                                                          DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
-    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for operator ", op, " on ", ToString(device),
           ", where it has no kernel");
 }
 OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
@@ -15463,7 +15511,7 @@ namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
 // session lasts to the end of the process, or until the program calls Profiler::Start.
-// WriteProfileFile then writes the file, with the process id for each "%p" in its name. Returns
+// SaveProfileFile then writes the file, with the process id for each "%p" in its name. Returns
 // true if a session was started, by this call or an earlier one.
 bool ProfileByEnvironment();
 
@@ -15568,7 +15616,7 @@ OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
   for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
   out += ", on " + ToString(def.device());
-  if (!def.engine().empty()) out += ", engine " + def.engine();
+  if (!def.backends().empty()) out += ", backend " + def.backends();
   if (line > 0) out += StrCat(", registered at ", file, ":", line);
   return out;
 }
@@ -15992,8 +16040,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
 
 OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
-  BackendPreference order = SplitBackends(def.engine());
-  if (!def.requires_engine()) {
+  BackendPreference order = SplitBackends(def.backends());
+  if (!def.requires_backends()) {
     for (const std::string& name : AllowedBackends()) order.push_back(name);
     for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
       order.push_back(std::move(name));
@@ -16019,14 +16067,14 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
-  for (const std::string& name : SplitBackends(def.engine()))
+  for (const std::string& name : SplitBackends(def.backends()))
     if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
 }
 
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_engine()) asked.pop_back();  // its rank places the plain kernel
+  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -16041,7 +16089,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
-    if (def.requires_engine() && !Contains(asked, kernel->backend)) continue;
+    if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
     if (!allowed.empty() && !Contains(allowed, kernel->backend)) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
@@ -16050,14 +16098,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     for (size_t i = order.size() - 1; i > 0 && place(order[i]) < place(order[i - 1]); --i)
       std::swap(order[i], order[i - 1]);
   }
-  if (order.empty() && def.requires_engine()) {
+  if (order.empty() && def.requires_backends()) {
     CheckBackends(def);
     if (!refused.empty())
-      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
-            " on ", def.device(),
+      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ",
+            def.backends(), " on ", def.device(),
             ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
             std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
-    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.backends(),
           " on ", def.device(), ", which has none for it");
   }
   if (order.empty() && !refused.empty()) ThrowNoneAllowed(def, refused);
@@ -16388,8 +16436,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{}))
-      .Engine(options.engine, options.require_engine ? kRequired : kPreferred);
+  def_.Device(options.device.value_or(Device{})).Backends(options.backends, options.backend_need);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -17080,10 +17127,8 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
     const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
-  schema
-      .AllowInplace(
-          [typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
-      .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
+  schema.Inplace([typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
+      .Infer([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
 OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
@@ -17196,10 +17241,10 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-// ---- opkit/op/abi/impl/abi_attributes.ipp
+// ---- opkit/op/boundary/convert/impl/abi_attributes.ipp
 // Tensors and attributes across the ABI: outgoing views, and the checks of incoming structs.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -17230,15 +17275,15 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
 
 // Returns why a struct must not be read; null if it may be read.
 template <class Struct>
-const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
+const char* ProblemOfStruct(const Struct* it) {
   if (!it) return "is null";
   if (!IsAligned(it)) return "is not aligned";
-  if (it->size < least_bytes) return "is shorter than version 1.0's";
-  return IsReadable(it, least_bytes) ? nullptr : "says a size that it cannot have";
+  if (it->size < kFirstBytes<Struct>) return "is shorter than version 1.0's";
+  return IsReadable(it) ? nullptr : "says a size that it cannot have";
 }
 
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (const char* problem = ProblemOfStruct(view, kTensorBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(view)) return problem;
   if (view->dtype <= 0 || view->dtype >= kNumDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
@@ -17262,7 +17307,7 @@ OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
              : "has memory that is not aligned to its elements";
 }
 OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (const char* problem = ProblemOfStruct(attr, kAttrBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(attr)) return problem;
   if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
     return StrCat("has the type ", attr->type, ", which does not exist");
   if (!attr->name) return "has no name";
@@ -17376,9 +17421,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            IsReadable(attrs[i], kAttrBytes) && attrs[i]->name
-                ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
-                : std::string(),
+            IsReadable(attrs[i]) && attrs[i]->name ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
+                                                   : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
@@ -17402,7 +17446,34 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
+
+// ---- opkit/op/function/impl/log_hook.ipp
+// The log hook of the program.
+#ifndef OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
+  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
+               op.data(), static_cast<int>(text.size()), text.data());
+}
+inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
+  g_log_hook.load(std::memory_order_acquire)(level, op, text);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
 
 // ---- opkit/core/layout_hooks.hpp
 // Hooks into the registry of layouts, for code that exchanges layouts with another image. A program
@@ -17448,11 +17519,11 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
-// ---- opkit/op/abi/abi_node.hpp
+// ---- opkit/op/boundary/convert/abi_node.hpp
 // Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
 // definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
-#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
-#define OPKIT_OP_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -17513,7 +17584,7 @@ class AbiNode : public RefCounted {
     Point(def_.control_inputs(), control_inputs_);
     node_.num_control_inputs = control_inputs_.size();
     node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
+    node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
@@ -17618,7 +17689,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
-  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+  if (!IsReadable(from) || !from->op || from->num_graphs > kMostParts ||
       (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
@@ -17632,12 +17703,12 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
     for (std::string& name :
          NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
       def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    if (node.backend) def.Backends(TextOfAbi(node.backend));
     def.IsGradientOp(node.is_gradient != 0);
   }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+    if (!IsReadable(node.graphs[i]) || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
             " is null, shorter than version 1.0's or has no name");
     def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
@@ -17667,7 +17738,7 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
 class ValuesOfAbi {
  public:
   ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
-    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(values)))
       Throw(ErrorCode::kInvalidArgument, "a library has ", count,
             " values that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -17722,14 +17793,14 @@ class ValuesOfAbi {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
-// ---- opkit/op/abi/resource_state.hpp
+// ---- opkit/op/boundary/host/resource_state.hpp
 // The state behind the calls of a function operator: its memory, the operators that it invoked, and
 // runs that end after their function. Only the definitions of host_table.hpp and function_body.hpp
 // use it.
-#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
-#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -17886,8 +17957,8 @@ struct ResourceState {
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // kept until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
+  OutputMaker* output_maker = nullptr;  // of an operator with allocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with async(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // Calls `add` with the memory of the current run.
@@ -17950,24 +18021,14 @@ inline void DeferredRun::End() {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
-// ---- opkit/op/abi/impl/host_table.ipp
+// ---- opkit/op/boundary/host/impl/host_table.ipp
 // The host's table: its functions and the failures that they report.
-#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
+#define OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
-  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
-               op.data(), static_cast<int>(text.size()), text.data());
-}
-inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
-OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
-  g_log_hook.load(std::memory_order_acquire)(level, op, text);
-}
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
@@ -18082,7 +18143,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
               state.asynchronous && state.launch
                   ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
-                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+                  : ": only forward of an operator with .allocatesOutputs() makes its outputs");
       CopyView(state.output_maker
                    ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
                                 static_cast<DType>(dtype))
@@ -18161,7 +18222,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
-    if (count > kMostParts || (count > 0 && !IsReadable(views, kTensorBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(views)))
       Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -18347,7 +18408,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous
                   ? ", which runs on a stream already: issue the work there"
-                  : ": only forward of an operator with .setAsync() may end later than it returns");
+                  : ": only forward of an operator with .async() may end later than it returns");
       if (state.deferred)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               " is called twice in a run");
@@ -18467,14 +18528,9 @@ OPKIT_INLINE const opkit_host& ProgramHost() {
 }
 
 }  // namespace detail
-
-OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
-  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
-}
-
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
 // ---- opkit/core/layout_registry.hpp
 // The registry of the program's layouts: their names, the sizes of tensors in them, and the
@@ -18838,7 +18894,7 @@ inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
   for (const auto& values : {inputs, outputs})
     for (const TensorInfo& value : values)
       if (!value.shape.is_known()) return;
-  CallFunction(record, "setFlops's function", [&] {
+  CallFunction(record, "flops's function", [&] {
     cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
     return OpStatus();
   });
@@ -18850,7 +18906,7 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
   if (!record.scratch) return 0;
   int64_t bytes = 0;
-  CallFunction(record, "setScratch's function", [&] {
+  CallFunction(record, "scratch's function", [&] {
     bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
     return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });
@@ -19225,7 +19281,7 @@ class FunctionViews {
                   StrCat("input ", i, " of operator ", name(),
                          " has strides and cannot be copied, because ", why,
                          "; make it dense, or write functions that use strides() and say "
-                         ".setAcceptStrides()"),
+                         ".acceptsStrides()"),
                   &tensor);
   }
 
@@ -19466,7 +19522,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
         resource.launch(resource.context, [sum] { AddTensor(sum.target, sum.term); });
       } else {
         Throw(ErrorCode::kUnsupported, "results cannot be added up on ", node_.op.device(),
-              "; write functions that respect OpReq::kAdd and say .setAcceptAdd()");
+              "; write functions that respect OpReq::kAdd and say .acceptsAdd()");
       }
     }
   }
@@ -19543,13 +19599,13 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
-// ---- opkit/op/abi/op_conversion.hpp
+// ---- opkit/op/boundary/convert/op_conversion.hpp
 // Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
 // library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
-#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
-#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -19578,7 +19634,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 // ---- opkit/op/gradient/gradient_maker.hpp
 // GradientMakerBase: operators' authors derive from it to name the operators that compute the
@@ -19912,7 +19968,7 @@ class FunctionGradient final : public GradientMakerBase {
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
     if (leaves_state) backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
-    backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
+    backward.Device(def.device()).Backends(def.backends()).IsGradientOp(true);
     return {std::move(backward)};
   }
 };
@@ -19929,13 +19985,13 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
         const bool known = inputs >= 0 && outputs >= 0;
         return std::pair(known ? 2 * outputs + inputs : -1, inputs);
       })
-      .TensorInferenceFunction([record, pass](InferenceContext& context) {
+      .Infer([record, pass](InferenceContext& context) {
         InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
   if (!record->Has(OPKIT_OP_CLOSED_ATTRS)) schema.ParsesAttributes();
   if (pass == FunctionPass::kForward)
     schema
-        .AllowInplace([record](int input, int output) {
+        .Inplace([record](int input, int output) {
           return std::ranges::count(record->inplace, std::pair(input, output)) > 0;
         })
         .MutatesInputs(
@@ -20005,13 +20061,12 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
 OPKIT_INLINE void FunctionOpHost::Doc() {
-  if (schema_) schema_->SetDoc(record_->doc);
+  if (schema_) schema_->Doc(record_->doc);
 }
 OPKIT_INLINE void FunctionOpHost::Cost() {
   if (schema_)
-    schema_->CostInferenceFunction([record = record_](const OperatorDef& def,
-                                                      const std::vector<TensorInfo>& inputs,
-                                                      const std::vector<TensorInfo>& outputs) {
+    schema_->Cost([record = record_](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                                     const std::vector<TensorInfo>& outputs) {
       OpCost cost = OpSchema().Cost(def, inputs, outputs);
       FunctionCost(*record, def, inputs, outputs, cost);
       return cost;
@@ -20060,8 +20115,8 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
   if (schema_ || !OpRegistry::Global().FindSchema(name)) {
     SharedSchema made = MakeFunctionSchema(name, record_, FunctionPass::kBackward);
     OpSchema& schema = made->value;
-    schema.SetDoc("Gradients of the inputs of " + record_->name +
-                  ", from those of its outputs, its inputs and its outputs.");
+    schema.Doc("Gradients of the inputs of " + record_->name +
+               ", from those of its outputs, its inputs and its outputs.");
     OpRegistry::Global().AddSchema(std::move(made), schema);
   }
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
@@ -20844,10 +20899,10 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 
 #endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
-// ---- opkit/op/abi/impl/op_conversion.ipp
+// ---- opkit/op/boundary/convert/impl/op_conversion.ipp
 // Conversions of opkit_op, member by member, in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -20972,9 +21027,9 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsReadable(&op_, kOpBytes))
+    if (!IsReadable(&op_))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
-                    " bytes, where version 1.0 has ", kOpBytes),
+                    " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
     CheckName(index);
     FunctionRecord record(new FunctionOpRecord);
@@ -21040,7 +21095,7 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
+    if (!IsReadable(kernel) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
     CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
@@ -21073,7 +21128,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!IsReadable(one, kParameterBytes))
+      if (!IsReadable(one))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -21118,7 +21173,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
 // ---- opkit/op/gradient/impl/gradient_maker.ipp
 // The definitions of GradientNames and GradientMakerBase.
@@ -21419,7 +21474,7 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
   for (OperatorDef& op : meta.ops) {
     op.IsGradientOp(true);
     if (maker.CopyDeviceOption()) op.Device(def.device());
-    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (maker.CopyEngine()) op.Backends(def.backends());
     if (!maker.CopyArguments()) continue;
     const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
     for (const NamedAttribute& arg : def.args())
@@ -21445,12 +21500,12 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
-// ---- opkit/op/abi/abi_config.hpp
+// ---- opkit/op/boundary/convert/abi_config.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
 // because each image has its own numbers for them.
-#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
-#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -21480,7 +21535,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
@@ -21888,7 +21943,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    def_.Engine("");  // the host has chosen the kernel
+    def_.Backends("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
     if (!kernel.typed || kernel.make_typed) {
@@ -22055,7 +22110,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
           def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
           static_cast<DType>(view.dtype), wanted,
-          " for it; correct the schema's TensorInferenceFunction, or write one");
+          " for it; correct the schema's Infer, or write one");
   }
 
   // A run that the host's stream starts later: a call of its own, with copies of the data that the
@@ -22523,11 +22578,11 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
 
-// ---- opkit/op/abi/impl/abi_config.ipp
+// ---- opkit/op/boundary/convert/impl/abi_config.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Conversions of opkit_config in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -22586,9 +22641,9 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(from, kConfigBytes))
+  if (!IsReadable(from))
     Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
-          kConfigBytes, " bytes of version 1.3",
+          kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
@@ -22613,7 +22668,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

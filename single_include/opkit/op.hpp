@@ -197,6 +197,57 @@
 
 #endif  // OPKIT_CONFIG_HPP_
 
+// ---- opkit/base/fixed_name.hpp
+// FixedName: a string literal as a template argument, so that names are checked at compile time.
+#ifndef OPKIT_BASE_FIXED_NAME_HPP_
+#define OPKIT_BASE_FIXED_NAME_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
+// lambdas inside functions whose template arguments hold a char array. It writes the name as
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
+// there.
+struct FixedName {
+  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
+
+  template <size_t N>
+  consteval FixedName(const char (&text)[N]) {
+    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
+    uint64_t* words[] = {&w0, &w1, &w2, &w3};
+    for (size_t i = 0; i + 1 < N; ++i)
+      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
+  }
+  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
+      : w0(a), w1(b), w2(c), w3(d) {}
+  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
+
+  std::string str() const {
+    const uint64_t words[] = {w0, w1, w2, w3};
+    std::string out;
+    for (size_t i = 0; i < 31; ++i) {
+      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
+      if (c == 0) break;
+      out += c;
+    }
+    return out;
+  }
+};
+
+namespace detail {
+
+// True if the text can stand where C++ has a name.
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
+  return !name.empty();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_FIXED_NAME_HPP_
+
 // ---- opkit/base/strings.hpp
 // StrCat: builds messages by concatenation, without <sstream>. All text for users goes through it,
 // so numbers look the same everywhere. Messages are built at hundreds of places with as many
@@ -307,19 +358,21 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The kind of a failure, for programs that react to it; the C boundary has the same kinds.
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
   kTypeMismatch,        // a type or dtype other than the requested one
-  kNotFound,            // no such operator, blob, backend, argument, file
+  kNotFound,            // no such operator, blob, backend, argument
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
   kUninitialized,       // a tensor or blob read before anything was written
-  kOutOfMemory,         //
+  kOutOfMemory,         // an allocator has no memory of this size
   kUnsupported,         // understood, but not possible on this device, dtype or build
   kFailedPrecondition,  // called in a state that does not allow it
-  kCancelled,           //
-  kDeadlineExceeded,    //
+  kCancelled,           // ended by Cancel, or skipped after it
+  kDeadlineExceeded,    // the time given to a wait or a run is over
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
+  kIo,                  // a file that cannot be opened, read or written
 };
 
 const char* ToString(ErrorCode code);
@@ -329,8 +382,10 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
+  // Throw() below makes and throws one.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
+  // Return the whole text, and its parts: the code, the message alone, and the lines of context.
   OPKIT_INLINE const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
@@ -345,6 +400,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   // its name.
   const void* subject() const noexcept { return subject_; }
 
+  // Adds a line of context: where the failure was found, from the inside to the outside.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
@@ -653,8 +709,7 @@ class UniqueFunction<R(Args...)> {
  *    end with a zero. Everything that is passed to a call lasts until the call returns; the
  *    description of a library lasts until the library is unloaded.
  * 6. No exception and no longjmp passes through a call in either direction.
- * 7. Several threads may call a function at once, for different instances; one thread at a time
- *    runs an instance.
+ * 7. Several threads may call a function at once, but only one at a time may run an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -685,7 +740,8 @@ enum {
   OPKIT_FAILED_PRECONDITION = 9,
   OPKIT_CANCELLED = 10,
   OPKIT_DEADLINE_EXCEEDED = 11,
-  OPKIT_FAILED = 12
+  OPKIT_FAILED = 12,
+  OPKIT_IO = 13 /* a file that cannot be opened, read or written; since 1.4 */
 };
 
 /* Element types. complex64 is two float32, complex128 two float64. */
@@ -2054,7 +2110,6 @@ class Shape {
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
-  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
@@ -2552,6 +2607,7 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
+  // An empty tensor of that device: without a dtype and memory, of shape [0].
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
@@ -2610,6 +2666,9 @@ class Tensor {
     return out;
   }
 
+  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
+  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
+  // a dense tensor of them, byte_offset() those of the storage before the first element.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
@@ -2738,9 +2797,7 @@ class Tensor {
   void SetDevice(Device device);
 
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
-  OPKIT_COLD std::string Describe() const;
-  friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
-  std::string ToString() const { return Describe(); }  // the same
+  OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
@@ -3053,11 +3110,11 @@ class Arguments {
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
-// ---- opkit/op/abi/attr_map.hpp
+// ---- opkit/op/function/attr_map.hpp
 // AttrMap: an operator's attributes as text, the form that function operators read; typed access
 // parses the text. Made once when the operator is built.
-#ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
-#define OPKIT_OP_ABI_ATTR_MAP_HPP_
+#ifndef OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
+#define OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -3237,7 +3294,7 @@ class AttrMap {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
+#endif  // OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 // ---- opkit/base/interned_names.hpp
 // Interned names: each name has a number for the life of the process. A name that a library gave
@@ -3492,25 +3549,49 @@ class IssueScope {
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
-// ---- opkit/op/abi/abi_attributes.hpp
-// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
-// array of opkit_attr, and back. Data from another image is checked member by member before it is
-// read.
-#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+// ---- opkit/op/boundary/convert/abi_structs.hpp
+// The bytes that each struct of opkit_abi.h had in the version that introduced it. Every reader of
+// another image's struct may rely on these; a larger struct has members of later versions.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+
+struct opkit_config;  // not in version 1.0's opkit_abi.h, which a test puts before this header
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
-// header has members of later versions.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
-                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
-              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes &&
-              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
+// clang-format off
+template <class Struct> inline constexpr uint64_t kFirstBytes = Struct::is_not_in_this_list;
+template <> inline constexpr uint64_t kFirstBytes<opkit_tensor> = 72;
+template <> inline constexpr uint64_t kFirstBytes<opkit_attr> = 88;
+template <> inline constexpr uint64_t kFirstBytes<opkit_graph> = 96;
+template <> inline constexpr uint64_t kFirstBytes<opkit_node> = 104;
+template <> inline constexpr uint64_t kFirstBytes<opkit_value> = 296;
+template <> inline constexpr uint64_t kFirstBytes<opkit_call> = 184;
+template <> inline constexpr uint64_t kFirstBytes<opkit_scope> = 64;
+template <> inline constexpr uint64_t kFirstBytes<opkit_invocation> = 24;
+template <> inline constexpr uint64_t kFirstBytes<opkit_host> = 152;
+template <> inline constexpr uint64_t kFirstBytes<opkit_kernel> = 72;
+template <> inline constexpr uint64_t kFirstBytes<opkit_parameter> = 56;
+template <> inline constexpr uint64_t kFirstBytes<opkit_gradient> = 80;
+template <> inline constexpr uint64_t kFirstBytes<opkit_op> = 192;
+template <> inline constexpr uint64_t kFirstBytes<opkit_library> = 104;
+template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
+// clang-format on
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+
+// ---- opkit/op/boundary/convert/abi_attributes.hpp
+// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
+// array of opkit_attr, and back. Data from another image is checked member by member before it is
+// read.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
 // The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
 // name or other text. A larger number counts as damage.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
@@ -3528,7 +3609,7 @@ bool IsUsable(const T* pointer) {
 }
 // True if the other image's struct is usable and has a size that it can have.
 template <class Struct>
-bool IsReadable(const Struct* it, uint64_t least_bytes) {
+bool IsReadable(const Struct* it, uint64_t least_bytes = kFirstBytes<Struct>) {
   return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
@@ -3567,13 +3648,13 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 
-// ---- opkit/op/abi/program_host.hpp
+// ---- opkit/op/boundary/host/program_host.hpp
 // The host whose functions this image's operators call, and whether the host is another program.
-// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+// Separate from op/boundary/host/host_table.hpp, because a library needs no table of its own.
+#ifndef OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -3595,13 +3676,13 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
-// ---- opkit/op/abi/op_tensor.hpp
+// ---- opkit/op/function/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its result. They wrap the plain
 // structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
-#define OPKIT_OP_ABI_OP_TENSOR_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
+#define OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -3616,8 +3697,6 @@ class DimsView : public std::span<const int64_t> {
 
 // The values that a function may return instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
-using MXReturnValue = ReturnValue;
-inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
 // Success, or a failure with its text. One pointer, which is null for a success.
 class [[nodiscard]] OpStatus {
@@ -3669,7 +3748,7 @@ enum class OpReq : uint8_t {
   kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
   kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
-  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with setAcceptAdd()
+  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
@@ -3772,14 +3851,13 @@ class OpTensor {
       sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
-using MXTensor = OpTensor;
 
 }}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
 
-#endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 // ---- opkit/op/random.hpp
 // Random numbers for operators: a small generator, seeded by the host. Its numbers depend only on
@@ -3901,12 +3979,12 @@ class RandomGenerator {
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
-// ---- opkit/op/abi/op_resource.hpp
+// ---- opkit/op/function/op_resource.hpp
 // OpResource: the services of a function operator's host: memory, scratch, threads, the stream,
 // random numbers, logging, sub-events, and all other operators by name. It calls opkit_abi.h's
 // table, so that it is the same in a program and in a library.
-#ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
-#define OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
+#define OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -3929,9 +4007,8 @@ OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr
 
 inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
 inline ErrorCode CodeOfStatus(opkit_status status) {
-  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
-             ? static_cast<ErrorCode>(status - 1)
-             : ErrorCode::kOperatorFailed;
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_IO ? static_cast<ErrorCode>(status - 1)
+                                                                : ErrorCode::kOperatorFailed;
 }
 
 // Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
@@ -3986,7 +4063,7 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
 
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
   Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
-        " has no scratch: declare it with setScratch(bytes), or with setScratch(f) where the bytes "
+        " has no scratch: declare it with scratch(bytes), or with scratch(f) where the bytes "
         "depend on f(attrs, shapes)");
 }
 
@@ -4199,7 +4276,7 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): an
+  // Makes an output whose shape the data decides, in an operator with allocatesOutputs(): an
   // output that has no dtype and that req() requests. Call it before forward returns, even if the
   // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
@@ -4218,8 +4295,8 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Returns the memory declared by setScratch, undefined at the start of every run. Throws
-  // kFailedPrecondition without setScratch.
+  // Returns the memory declared by scratch(), undefined at the start of every run. Throws
+  // kFailedPrecondition without scratch().
   void* scratch() const {
     if (!call_->scratch) [[unlikely]]
       detail::ThrowNoScratch(call_);
@@ -4285,7 +4362,7 @@ class OpResource {
     return detail::FromAbi(now);
   }
 
-  // Lets the function of an operator with setAsync() return before its outputs are computed; the
+  // Lets the function of an operator with async() return before its outputs are computed; the
   // holder of the handle completes the run. At most once in a call. Throws kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;
@@ -4378,7 +4455,7 @@ class OpResource {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
 // ---- opkit/op/function/function_signature.hpp
 // The signatures that function operators may have, read at compile time and adapted to one
@@ -4872,6 +4949,12 @@ consteval bool IsOperatorName(std::string_view name) {
   return !name.empty();
 }
 
+// True if an operator of Host has an anchor: a program's, if its name can be part of a function's.
+template <class Host>
+consteval bool HasAnchor(std::string_view name) {
+  return !Host::kIsLibrary && IsIdentifier(name);
+}
+
 // Counts the operators and deferred runs that keep a library loaded. Any other handle to it keeps
 // the library loaded as well. Relaxed everywhere: unloading reads the counts only for its message.
 struct FunctionUse : RefCounted {
@@ -4897,8 +4980,9 @@ struct FunctionDevice {
 };
 
 // The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
-// typed operators. op/abi/op_conversion.hpp converts it to an opkit_op, and back to a record in the
-// program that loads the library. Read-only after registration; several threads call it.
+// typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and back to a
+// record in the program that loads the library. Read-only after registration; several threads call
+// it.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
@@ -5015,7 +5099,7 @@ class BasicFunctionOpBuilder {
   }
   // Sets the function that makes the object that runs the operator. The object also computes the
   // gradient, with two exceptions: after setIsSubgraphOp() the gradient is the graph's, and after
-  // setNoGradient() there is none.
+  // noGradient() there is none.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -5032,47 +5116,47 @@ class BasicFunctionOpBuilder {
   }
   // Declares that the operator has no gradient, for instance because its StatefulOp has no
   // Backward.
-  BasicFunctionOpBuilder& setNoGradient() {
+  BasicFunctionOpBuilder& noGradient() {
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
         if (device.backward)
-          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
       record_->flags |= OPKIT_OP_NO_GRADIENT;
       host_.NoGradient();
     });
   }
   // Declares an attribute of any type, of type T, or of the type of its default. The functions get
   // the default if a node does not give the attribute. After the first declaration a node may give
-  // no undeclared attribute, unless setOpenAttrs() is called.
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+  // no undeclared attribute, unless allowUncheckedAttributes() is called.
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc) {
     return Declare({name, doc, false, {}, {}});
   }
   template <class T>
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc) {
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc) {
     return Declare({name, doc, false, kAttributeTypeOf<T>, {}});
   }
-  BasicFunctionOpBuilder& setAttr(const char* name, const char* doc, Attribute fallback) {
+  BasicFunctionOpBuilder& arg(const char* name, const char* doc, Attribute fallback) {
     return Declare({name, doc, false, fallback.type(), fallback});
   }
   // Declares an attribute that every node must give.
   template <class T>
-  BasicFunctionOpBuilder& setRequiredAttr(const char* name, const char* doc) {
+  BasicFunctionOpBuilder& requiredArg(const char* name, const char* doc) {
     return Declare({name, doc, true, kAttributeTypeOf<T>, {}});
   }
-  BasicFunctionOpBuilder& setOpenAttrs() {
+  BasicFunctionOpBuilder& allowUncheckedAttributes() {
     return Guarded([&] { host_.OpenAttrs(); }).Set(OPKIT_OP_OPEN_ATTRS);
   }
   // Declares the next input or output: its name and, if limited, its dtypes. Without setParseAttrs
   // every node has exactly the declared inputs and outputs.
-  BasicFunctionOpBuilder& setInput(const char* name, const char* doc = "",
-                                   std::vector<DType> dtypes = {}) {
+  BasicFunctionOpBuilder& input(const char* name, const char* doc = "",
+                                std::vector<DType> dtypes = {}) {
     return Guarded([&] {
       record_->inputs.push_back({name, doc, std::move(dtypes)});
       host_.Input(record_->inputs);
     });
   }
-  BasicFunctionOpBuilder& setOutput(const char* name, const char* doc = "",
-                                    std::vector<DType> dtypes = {}) {
+  BasicFunctionOpBuilder& output(const char* name, const char* doc = "",
+                                 std::vector<DType> dtypes = {}) {
     return Guarded([&] {
       record_->outputs.push_back({name, doc, std::move(dtypes)});
       host_.Output(record_->outputs);
@@ -5101,7 +5185,7 @@ class BasicFunctionOpBuilder {
   // Sets the function that infers the outputs' shapes from the inputs', or the reverse. An unknown
   // extent is -1 (as unsigned int the largest number); a value without any known shape has an empty
   // shape. While something is unknown, a failure means only that no shape can be inferred yet. A
-  // library's operator with outputs needs this function, unless it calls setAllocatesOutputs().
+  // library's operator with outputs needs this function, unless it calls allocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -5126,33 +5210,33 @@ class BasicFunctionOpBuilder {
   }
   // Requests scratch memory for every run, forward or backward. The size depends only on the
   // attributes and the shapes of the forward inputs, so that a plan can reserve it.
-  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+  BasicFunctionOpBuilder& scratch(int64_t bytes) {
     host_.NeedsScratch();
-    return Once(record_->scratch, "setScratch",
+    return Once(record_->scratch, "scratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
   }
   template <class F>
     requires(!std::is_arithmetic_v<F>)
-  BasicFunctionOpBuilder& setScratch(F f) {
+  BasicFunctionOpBuilder& scratch(F f) {
     static_assert(detail::kFits<ScratchFunction, F>,
-                  "setScratch(f): write int64_t f(const AttrMap& attrs, const "
-                  "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+                  "scratch(f): write int64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes), or scratch(bytes)");
     host_.NeedsScratch();
-    return Once(record_->scratch, "setScratch", std::move(f));
+    return Once(record_->scratch, "scratch", std::move(f));
   }
   // Sets the function that counts the floating-point operations of a run with known shapes; the
   // toolkit counts the bytes.
   template <class F>
-  BasicFunctionOpBuilder& setFlops(F f) {
+  BasicFunctionOpBuilder& flops(F f) {
     static_assert(detail::kFits<FlopsFunction, F>,
-                  "setFlops(f): write uint64_t f(const AttrMap& attrs, const "
+                  "flops(f): write uint64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes, const "
                   "std::vector<std::vector<int64_t>>& outshapes)");
-    Once(record_->flops, "setFlops", std::move(f));
+    Once(record_->flops, "flops", std::move(f));
     return Guarded([&] { host_.Cost(); });
   }
   // Adds pairs {input, output} that may share memory.
-  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+  BasicFunctionOpBuilder& inplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded([&] {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
@@ -5169,23 +5253,23 @@ class BasicFunctionOpBuilder {
         .Set(OPKIT_OP_SUBGRAPH);
   }
   // Declares that the functions respect strides(). Otherwise strided inputs arrive as dense copies.
-  BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
+  BasicFunctionOpBuilder& acceptsStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
   // Declares that the functions respect OpReq::kAdd. Otherwise the toolkit adds their results.
-  BasicFunctionOpBuilder& setAcceptAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
+  BasicFunctionOpBuilder& acceptsAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
   // Declares that the work may end after forward has returned: forward calls OpResource::defer(),
   // and the holder of its result completes the run. For the CPU; on streams the stream completes
   // the run.
-  BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
+  BasicFunctionOpBuilder& async() { return Set(OPKIT_OP_ASYNC); }
   // Declares that data decides the shapes of outputs. An output that inference leaves open has no
   // dtype and no memory until forward calls OpResource::allocate_output. Not for CPU streams, where
   // the work runs after forward.
-  BasicFunctionOpBuilder& setAllocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
+  BasicFunctionOpBuilder& allocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
   // effect beside its outputs: a graph never merges, folds or drops such nodes.
-  BasicFunctionOpBuilder& setHasEffects() {
+  BasicFunctionOpBuilder& stateful() {
     return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
-  BasicFunctionOpBuilder& setDoc(const char* doc) {
+  BasicFunctionOpBuilder& doc(const char* doc) {
     return Guarded([&] { record_->doc = doc, host_.Doc(); });
   }
 
@@ -5241,7 +5325,7 @@ class BasicFunctionOpBuilder {
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
       if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
-        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));
@@ -5254,6 +5338,32 @@ class BasicFunctionOpBuilder {
 };
 
 }}  // namespace opkit
+
+// REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. In a unit
+// that includes opkit/op.hpp the operator is the library's, else the program's, which has an anchor
+// for it (op/registration.hpp). For a name that is no identifier (com.me.Gemm, me::Gemm) the anchor
+// is never compiled.
+#undef OPKIT_REGISTER_OP  // the sentence of not_included.hpp
+#define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
+#define OPKIT_REGISTER_OP_WITH(name, anchor)                                                 \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
+  static_assert(::opkit::detail::IsOperatorName(#name),                                      \
+                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "   \
+                "com.me.Gemm or me::Gemm");                                                  \
+  extern "C" __attribute__((visibility("hidden"))) void anchor() __asm__(                    \
+      "opkit_add_OPERATOR_SCHEMA_for_" #name);                                               \
+  extern "C" inline void anchor() {}                                                         \
+  __attribute__((used)) static void (*const OPKIT_UNIQUE(opkit_keeps_anchor_))() =           \
+      []<class Host = decltype(::opkit::detail::OpHost(0))>()->void(*)() {                   \
+    if constexpr (::opkit::detail::HasAnchor<Host>(#name))                                   \
+      return &anchor;                                                                        \
+    else                                                                                     \
+      return nullptr;                                                                        \
+  }                                                                                          \
+  ();                                                                                        \
+  [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_function_op_) =                      \
+      ::opkit::BasicFunctionOpBuilder<decltype(::opkit::detail::OpHost(0))>(#name, __FILE__, \
+                                                                            __LINE__)
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -5393,12 +5503,12 @@ concept AcceptWithTensors =
 // Calls f with the parameters of its form. The form with a pointer is MXNet 1.7's, which uses the
 // ids as flags: 0 leaves a node alone.
 template <class F>
-MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
-                               StringMapArgument& options) {
+ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
+                             StringMapArgument& options) {
   if constexpr (SupportedOpsOfVector<F>) {
-    return static_cast<MXReturnValue>(f(std::move(json), ids, options));
+    return static_cast<ReturnValue>(f(std::move(json), ids, options));
   } else {
-    const auto answer = static_cast<MXReturnValue>(
+    const auto answer = static_cast<ReturnValue>(
         f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
     for (int& id : ids)
       if (id == 0) id = -2;
@@ -5406,15 +5516,15 @@ MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
   }
 }
 template <class F>
-MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
-                                 StringMapArgument& options, StringMapArgument& attrs,
-                                 TensorMapArgument& args, TensorMapArgument& aux) {
+ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
+                               StringMapArgument& options, StringMapArgument& attrs,
+                               TensorMapArgument& args, TensorMapArgument& aux) {
   if constexpr (AcceptWithTensors<F>)
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
   else if constexpr (AcceptWithAttributes<F>)
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs));
   else
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
 }
 
 }  // namespace detail
@@ -5422,104 +5532,208 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
-// ---- opkit/plugin/export/library_partitioner.hpp
-// REGISTER_PARTITIONER in a library that does not include opkit/partition.hpp: partitioners in
-// MXNet's spelling. With that header the macro is defined by
-// graph/partition/register_partitioner.hpp, which has the typed forms too.
-#ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
-#define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
+// ---- opkit/op/function/partitioner_builder.hpp
+// REGISTER_PARTITIONER: makes a partitioner of functions. They have the signatures of MXNet's
+// loadable partitioners, which read JSON, or opkit's typed signatures, which read PartitionView and
+// need opkit/partition.hpp. The builder is one; its host is GraphPartitionerHost
+// (graph/partition/register_partitioner.hpp) in a unit that includes opkit/partition.hpp, else
+// LibraryPartitionerHost (plugin/export/library_partitioner.hpp).
+#ifndef OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
+#define OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// A partitioner. Its setters fill in the functions; the host calls them through `abi`.
-struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted {
-  LibraryPartitionerRecord(const char* its_name, const char* file, int line);
-
+// The names that the setters of REGISTER_PARTITIONER store, without the functions.
+struct PartitionerRecord {
   std::string name, problem, subgraph_op = "Subgraph";
   std::vector<std::pair<int, std::string>> subgraph_ops;  // for kinds with their own operator
-  UniqueFunction<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
-  UniqueFunction<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                               TensorMapArgument&, TensorMapArgument&)>
-      review;
-  opkit_partitioner abi{};
+
+  // Returns the operator that replaces subgraphs of a kind.
+  const std::string& SubgraphOp(int kind) const {
+    for (size_t i = subgraph_ops.size(); i > 0; --i)  // the last call for the kind counts
+      if (subgraph_ops[i - 1].first == kind) return subgraph_ops[i - 1].second;
+    return subgraph_op;
+  }
 };
 
 }  // namespace detail
 
-// Fills in a partitioner. Several threads may call its functions, which return MX_SUCCESS or
-// MX_FAIL; OPKIT_ERROR_MSG gives the reason.
-class OPKIT_IMAGE_LOCAL LibraryPartitionerBuilder {
+// Sets the functions of a partitioner; REGISTER_PARTITIONER makes the builder. The setters accept
+// functions, function pointers and lambdas. Several threads may call these. If none of them takes
+// the options, a request with a partitioner's own option is an Error (kInvalidArgument). Functions
+// with MXNet's signatures return SUCCESS, or FAIL after OPKIT_ERROR_MSG. Typed functions
+// return nothing and throw errors.
+//
+//   void supported(const PartitionView& view, PartitionAnswer& answer) {
+//     for (const PartitionNode& node : view.nodes())
+//       if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
+//   }
+//   REGISTER_PARTITIONER(myProp).setSupportedOps(supported).setSubgraphOp("_custom_subgraph_op");
+//
+// Host stores the functions: kTakesMark<F> and kTakesReview<F> are true for its typed signatures.
+// Mark, Review and Selector convert a typed function, JsonMark and JsonReview one with MXNet's
+// signature.
+template <class Host>
+class BasicPartitionerBuilder {
  public:
-  LibraryPartitionerBuilder(const char* name, const char* file, int line)
-      : record_(detail::MakeIntrusive<detail::LibraryPartitionerRecord>(name, file, line)) {
-    detail::ThisLibrary().own_partitioners.push_back(record_);
-    detail::ThisLibrary().own_partitioner_pointers.push_back(&record_->abi);
-  }
-  // Sets the function that takes nodes: MXReturnValue f(std::string json, const int num_ids, int*
-  // ids, std::unordered_map<std::string, std::string>& options), or the same with std::vector<int>&
-  // ids. `ids` has a number for each node of the JSON. -2, its value at first, leaves the node
-  // alone; -1 takes it; a number from 0 on takes it for the kind of that number. With int* ids, 0
-  // leaves it alone too, as in MXNet 1.7.
+  BasicPartitionerBuilder(const char* name, const char* file, int line) : host_(name, file, line) {}
+
+  // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
+  // optional third parameter; or it has MXNet's signature
+  //   ReturnValue f(std::string json, const int num_ids, int* ids,
+  //                   std::unordered_map<std::string, std::string>& options)
+  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
+  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
+  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
   template <class F>
-  LibraryPartitionerBuilder& setSupportedOps(F f) {
-    static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
-                  "setSupportedOps(f): write MXReturnValue f(std::string json, const int num_ids, "
-                  "int* ids, std::unordered_map<std::string, std::string>& options); the typed "
-                  "forms need opkit/partition.hpp");
-    return Once(
-        record_->mark, "setSupportedOps",
-        [f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) mutable {
-          return detail::CallSupportedOps(f, std::move(json), ids, options);
-        });
+  BasicPartitionerBuilder& setSupportedOps(F f) {
+    constexpr bool kTyped = Host::template kTakesMark<F>;
+    static_assert(kTyped || detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
+                  "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
+                  "answer), which needs opkit/partition.hpp, or ReturnValue f(std::string json, "
+                  "const int num_ids, int* ids, std::unordered_map<std::string, std::string>& "
+                  "options)");
+    if constexpr (kTyped)
+      return Once(host_.record().mark, "setSupportedOps", host_.Mark(std::move(f)));
+    else
+      return Once(host_.record().mark, "setSupportedOps",
+                  host_.JsonMark([f](std::string json, std::vector<int>& ids,
+                                     detail::StringMapArgument& options) mutable {
+                    return detail::CallSupportedOps(f, std::move(json), ids, options);
+                  }));
   }
-  // Sets the operator that replaces a subgraph; with a kind, only subgraphs of that kind.
-  LibraryPartitionerBuilder& setSubgraphOp(std::string op) {
-    record_->subgraph_op = std::move(op);
+  // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph; it
+  // needs opkit/partition.hpp:
+  //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
+  template <class F>
+  BasicPartitionerBuilder& setCreateSelector(F make) {
+    constexpr bool kFits = requires { host_.Selector(std::move(make)); };
+    static_assert(kFits,
+                  "setCreateSelector(f): write std::unique_ptr<SubgraphSelector> f(const "
+                  "PartitionView& view, const PartitionArguments& options), which needs "
+                  "opkit/partition.hpp");
+    if constexpr (kFits)
+      Once(host_.record().make_selector, "setCreateSelector", host_.Selector(std::move(make)));
     return *this;
   }
-  LibraryPartitionerBuilder& setSubgraphOp(std::string op, int kind) {
-    record_->subgraph_ops.emplace_back(kind, std::move(op));
+  // Sets the operator that replaces a subgraph, or subgraphs of one kind. The default is
+  // "Subgraph", which runs the subgraph in the program.
+  BasicPartitionerBuilder& setSubgraphOp(std::string op) {
+    host_.record().subgraph_op = std::move(op);
     return *this;
   }
-  // Sets the function that reviews every legal subgraph: MXReturnValue f(std::string json, int
-  // subgraph_id, bool* accept, std::unordered_map<std::string, std::string>& options,
-  // std::unordered_map<std::string, std::string>& attrs, std::map<std::string, MXTensor>& args,
-  // std::map<std::string, MXTensor>& aux), or with the first four or five parameters alone. `attrs`
-  // become attributes of the operator, `args` are the constants of the subgraph, `aux` is empty.
-  template <class F>
-  LibraryPartitionerBuilder& setAcceptSubgraph(F f) {
-    static_assert(
-        detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> || detail::AcceptWithTensors<F>,
-        "setAcceptSubgraph(f): write MXReturnValue f(std::string json, int subgraph_id, "
-        "bool* accept, std::unordered_map<std::string, std::string>& options)");
-    return Once(record_->review, "setAcceptSubgraph",
-                [f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
-                    detail::StringMapArgument& attrs, detail::TensorMapArgument& args,
-                    detail::TensorMapArgument& aux) mutable {
-                  return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options, attrs,
-                                                    args, aux);
-                });
+  BasicPartitionerBuilder& setSubgraphOp(std::string op, int kind) {
+    host_.record().subgraph_ops.emplace_back(kind, std::move(op));
+    return *this;
   }
-  // Does the same as setAcceptSubgraph, under MXNet's later name.
+  // Sets the function that accepts or rejects every legal subgraph: void f(SubgraphReview&), with
+  // PartitionArguments as an optional second parameter, or MXNet's
+  //   ReturnValue f(std::string json, int subgraph_id, bool* accept,
+  //                   std::unordered_map<std::string, std::string>& options,
+  //                   std::unordered_map<std::string, std::string>& attrs,
+  //                   std::map<std::string, OpTensor>& args, std::map<std::string, OpTensor>& aux)
+  // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
+  // constants of the subgraph; `aux` is empty.
   template <class F>
-  LibraryPartitionerBuilder& setReviewSubgraph(F f) {
+  BasicPartitionerBuilder& setAcceptSubgraph(F f) {
+    constexpr bool kTyped = Host::template kTakesReview<F>;
+    static_assert(kTyped || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
+                      detail::AcceptWithTensors<F>,
+                  "setAcceptSubgraph(f): write void f(SubgraphReview& review), which needs "
+                  "opkit/partition.hpp, or ReturnValue f(std::string json, int subgraph_id, "
+                  "bool* accept, std::unordered_map<std::string, std::string>& options)");
+    if constexpr (kTyped)
+      return Once(host_.record().review, "setAcceptSubgraph", host_.Review(std::move(f)));
+    else
+      return Once(host_.record().review, "setAcceptSubgraph",
+                  host_.JsonReview(
+                      [f](std::string json, int id, bool* accept,
+                          detail::StringMapArgument& options, detail::StringMapArgument& attrs,
+                          detail::TensorMapArgument& args, detail::TensorMapArgument& aux) mutable {
+                        return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
+                                                          attrs, args, aux);
+                      }));
+  }
+  // Does the same as setAcceptSubgraph, which is MXNet's older name.
+  template <class F>
+  BasicPartitionerBuilder& setReviewSubgraph(F f) {
     return setAcceptSubgraph(std::move(f));
   }
 
  private:
-  template <class Function, class F>
-  LibraryPartitionerBuilder& Once(Function& slot, const char* setter, F f) {
+  // Stores a function; a second call of the same setter is a problem of the registration.
+  template <class Function>
+  BasicPartitionerBuilder& Once(Function& slot, const char* setter, Function f) {
     if (slot)
-      record_->problem = StrCat(setter, " is called twice");
+      host_.record().problem = StrCat(setter, " is called twice");
     else
       slot = std::move(f);
     return *this;
   }
 
-  detail::IntrusivePtr<detail::LibraryPartitionerRecord> record_;
+  Host host_;
 };
 
+}}  // namespace opkit
+
+// Registers a partitioner at namespace scope: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…;
+#undef OPKIT_REGISTER_PARTITIONER  // the sentence of not_included.hpp
+#define OPKIT_REGISTER_PARTITIONER(name)                                               \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                      \
+  [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_partitioner_) =                \
+      ::opkit::BasicPartitionerBuilder<decltype(::opkit::detail::PartitionerHost(0))>( \
+          #name, __FILE__, __LINE__)
+
+#endif  // OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
+
+// ---- opkit/plugin/export/library_partitioner.hpp
+// Host of REGISTER_PARTITIONER in a library that does not include opkit/partition.hpp: partitioners
+// with MXNet's signatures, which the library's host calls through opkit_partitioner.
+#ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
+#define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// A partitioner. Its setters fill in the functions; the host calls them through `abi`.
+struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted, PartitionerRecord {
+  LibraryPartitionerRecord(const char* its_name, const char* file, int line);
+
+  UniqueFunction<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
+  UniqueFunction<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                             TensorMapArgument&, TensorMapArgument&)>
+      review;
+  opkit_partitioner abi{};
+};
+
+// The host of a BasicPartitionerBuilder. Adds the partitioner to the library.
+class OPKIT_IMAGE_LOCAL LibraryPartitionerHost {
+ public:
+  template <class F>
+  static constexpr bool kTakesMark = false;
+  template <class F>
+  static constexpr bool kTakesReview = false;
+
+  LibraryPartitionerHost(const char* name, const char* file, int line)
+      : record_(MakeIntrusive<LibraryPartitionerRecord>(name, file, line)) {
+    ThisLibrary().own_partitioners.push_back(record_);
+    ThisLibrary().own_partitioner_pointers.push_back(&record_->abi);
+  }
+  LibraryPartitionerRecord& record() { return *record_; }
+  decltype(LibraryPartitionerRecord::mark) JsonMark(decltype(LibraryPartitionerRecord::mark) call) {
+    return call;
+  }
+  decltype(LibraryPartitionerRecord::review) JsonReview(
+      decltype(LibraryPartitionerRecord::review) call) {
+    return call;
+  }
+
+ private:
+  IntrusivePtr<LibraryPartitionerRecord> record_;
+};
+LibraryPartitionerHost PartitionerHost(...);  // for REGISTER_PARTITIONER
+
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
@@ -5547,6 +5761,7 @@ namespace detail {
 // author gives; the others are not compiled.
 class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
+  static constexpr bool kIsLibrary = true;
   explicit LibraryOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
   void Begin() { AddToLibrary(record_); }
@@ -5580,6 +5795,8 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   FunctionRecord record_;
 };
 
+LibraryOpHost OpHost(int);  // REGISTER_OP prefers it to the program's
+
 // Argument of MXNet's initialize(int version): the number of MXNet's last version, 1.9.1.
 inline constexpr int kMXNetVersion = 10901;
 
@@ -5610,25 +5827,6 @@ extern "C" __attribute__((weak, used, visibility("default"))) const opkit_librar
 opkit_library_entry(const opkit_host* host) {
   return ::opkit::detail::DescribeLibrary(host);
 }
-
-// Registers an operator at namespace scope: REGISTER_OP(my_gemm).setForward(…)…;
-#undef OPKIT_REGISTER_OP
-#define OPKIT_REGISTER_OP(name)                                                              \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OP);                                                     \
-  static_assert(::opkit::detail::IsOperatorName(#name),                                      \
-                "REGISTER_OP(name): write the name without quotes or spaces, as my_gemm, "   \
-                "com.me.Gemm or me::Gemm");                                                  \
-  [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
-      ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
-
-#ifndef OPKIT_PARTITION_HPP_  // its macro has the typed forms too
-#undef OPKIT_REGISTER_PARTITIONER
-// Registers a partitioner at namespace scope: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…;
-#define OPKIT_REGISTER_PARTITIONER(name)                                         \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                \
-  [[maybe_unused]] static const ::opkit::LibraryPartitionerBuilder OPKIT_UNIQUE( \
-      opkit_partitioner_) = ::opkit::LibraryPartitionerBuilder(#name, __FILE__, __LINE__)
-#endif
 
 // Names a function that is called when the library is loaded, before its operators are used: int
 // f(int host_major, int host_minor), with the version of the host's ABI. A failure stops the
@@ -5800,7 +5998,8 @@ OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
                                     "already exists",   "out of range",      "uninitialized",
                                     "out of memory",    "unsupported",       "failed precondition",
-                                    "cancelled",        "deadline exceeded", "operator failed"};
+                                    "cancelled",        "deadline exceeded", "operator failed",
+                                    "input or output"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -6446,7 +6645,7 @@ OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
   source.CheckStandard("ShareData");
   if (numel() != source.numel())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
-         source.Describe());
+         source);
   if (!source.is_dense())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
   Tensor shared = source;
@@ -6575,11 +6774,11 @@ OPKIT_INLINE void Tensor::SetDevice(Device device) {
   device_ = device;
 }
 
-OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, shape_, " on ", device_);
-  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
-  if (!is_dense()) out += StrCat(" with strides", strides_);
-  if (!initialized()) out += " (uninitialized)";
+OPKIT_INLINE std::string ToString(const Tensor& tensor) {
+  std::string out = StrCat(tensor.dtype_, tensor.shape_, " on ", tensor.device_);
+  if (!tensor.layout_.is_standard()) out += StrCat(" in ", tensor.layout_);
+  if (!tensor.is_dense()) out += StrCat(" with strides", tensor.strides_);
+  if (!tensor.initialized()) out += " (uninitialized)";
   return out;
 }
 
@@ -6595,7 +6794,7 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
 
 OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
                                      std::initializer_list<detail::Text> parts) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
+  throw Error(code, StrCat("tensor ", *this, ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
@@ -6813,13 +7012,13 @@ struct InternedNames {
   int64_t room = INT64_MAX;
 
   // Never destroyed at the end of the process: threads may still intern names then.
-  static InternedNames& Get() {
+  static InternedNames& Global() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Get(); };
-      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
-                     [] { Get().mutex.ResetAfterFork(); });
+      g_delete_names = [] { delete &Global(); };
+      pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
+                     [] { Global().mutex.ResetAfterFork(); });
       return made;
     }();
     return *table;
@@ -6843,7 +7042,7 @@ inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  InternedNames& table = InternedNames::Get();
+  InternedNames& table = InternedNames::Global();
   MutexLock lock(table.mutex);
   int found = table.names.Find(name);
   if (found < 0) {
@@ -6870,12 +7069,12 @@ OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
   return detail::NumberOfName(name, true);
 }
 OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   table.room = bytes;
 }
 OPKIT_INLINE std::string InternedName(uint32_t number) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   const int at = static_cast<int>(number);
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
@@ -6885,10 +7084,10 @@ OPKIT_INLINE std::string InternedName(uint32_t number) {
 
 #endif  // OPKIT_BASE_IMPL_INTERNED_NAMES_IPP_
 
-// ---- opkit/op/abi/impl/abi_attributes.ipp
+// ---- opkit/op/boundary/convert/impl/abi_attributes.ipp
 // Tensors and attributes across the ABI: outgoing views, and the checks of incoming structs.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -6919,15 +7118,15 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
 
 // Returns why a struct must not be read; null if it may be read.
 template <class Struct>
-const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
+const char* ProblemOfStruct(const Struct* it) {
   if (!it) return "is null";
   if (!IsAligned(it)) return "is not aligned";
-  if (it->size < least_bytes) return "is shorter than version 1.0's";
-  return IsReadable(it, least_bytes) ? nullptr : "says a size that it cannot have";
+  if (it->size < kFirstBytes<Struct>) return "is shorter than version 1.0's";
+  return IsReadable(it) ? nullptr : "says a size that it cannot have";
 }
 
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (const char* problem = ProblemOfStruct(view, kTensorBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(view)) return problem;
   if (view->dtype <= 0 || view->dtype >= kNumDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
@@ -6951,7 +7150,7 @@ OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
              : "has memory that is not aligned to its elements";
 }
 OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (const char* problem = ProblemOfStruct(attr, kAttrBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(attr)) return problem;
   if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
     return StrCat("has the type ", attr->type, ", which does not exist");
   if (!attr->name) return "has no name";
@@ -7065,9 +7264,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            IsReadable(attrs[i], kAttrBytes) && attrs[i]->name
-                ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
-                : std::string(),
+            IsReadable(attrs[i]) && attrs[i]->name ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
+                                                   : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
@@ -7091,15 +7289,15 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
-// ---- opkit/op/abi/op_conversion.hpp
+// ---- opkit/op/boundary/convert/op_conversion.hpp
 // Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
 // library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
-#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
-#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -7128,7 +7326,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 // ---- opkit/plugin/export/impl/library_export.ipp
 // Implements opkit_op by the functions of REGISTER_OP, and describes the library.
@@ -7440,10 +7638,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Functions of an opkit_partitioner whose `author` is a LibraryPartitionerRecord.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
   static const char* SubgraphOp(const opkit_partitioner* self, int32_t kind) {
-    const LibraryPartitionerRecord& record = RecordOf(self->author);
-    for (const auto& [own, op] : record.subgraph_ops)
-      if (own == kind) return op.c_str();
-    return record.subgraph_op.c_str();
+    return RecordOf(self->author).SubgraphOp(kind).c_str();
   }
   static opkit_status Mark(void* author, const opkit_partition* partition) {
     return GuardedCall([&] {
@@ -7514,8 +7709,8 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
 };
 
 OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_name,
-                                                                const char* file, int line)
-    : name(its_name) {
+                                                                const char* file, int line) {
+  name = its_name;
   abi.size = sizeof abi;
   abi.name = name.c_str();
   abi.file = file;
@@ -7587,10 +7782,10 @@ OPKIT_INLINE void NameIndex::Grow() {
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
-// ---- opkit/op/abi/impl/op_conversion.ipp
+// ---- opkit/op/boundary/convert/impl/op_conversion.ipp
 // Conversions of opkit_op, member by member, in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -7715,9 +7910,9 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsReadable(&op_, kOpBytes))
+    if (!IsReadable(&op_))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
-                    " bytes, where version 1.0 has ", kOpBytes),
+                    " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
     CheckName(index);
     FunctionRecord record(new FunctionOpRecord);
@@ -7783,7 +7978,7 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
+    if (!IsReadable(kernel) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
     CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
@@ -7816,7 +8011,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!IsReadable(one, kParameterBytes))
+      if (!IsReadable(one))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -7861,7 +8056,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
 // ---- opkit/base/algorithm.hpp
 #ifdef OPKIT_OPKIT_HPP_
@@ -7958,12 +8153,12 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #endif
 
-// ---- opkit/op/abi/abi_config.hpp
+// ---- opkit/op/boundary/convert/abi_config.hpp
 #ifdef OPKIT_OPKIT_HPP_
 // Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
 // because each image has its own numbers for them.
-#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
-#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -7993,7 +8188,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
@@ -8161,12 +8356,12 @@ OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #endif
 
-// ---- opkit/op/abi/abi_node.hpp
+// ---- opkit/op/boundary/convert/abi_node.hpp
 #ifdef OPKIT_OPKIT_HPP_
 // Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
 // definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
-#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
-#define OPKIT_OP_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -8227,7 +8422,7 @@ class AbiNode : public RefCounted {
     Point(def_.control_inputs(), control_inputs_);
     node_.num_control_inputs = control_inputs_.size();
     node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
+    node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
@@ -8332,7 +8527,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
-  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+  if (!IsReadable(from) || !from->op || from->num_graphs > kMostParts ||
       (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
@@ -8346,12 +8541,12 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
     for (std::string& name :
          NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
       def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    if (node.backend) def.Backends(TextOfAbi(node.backend));
     def.IsGradientOp(node.is_gradient != 0);
   }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+    if (!IsReadable(node.graphs[i]) || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
             " is null, shorter than version 1.0's or has no name");
     def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
@@ -8381,7 +8576,7 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
 class ValuesOfAbi {
  public:
   ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
-    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(values)))
       Throw(ErrorCode::kInvalidArgument, "a library has ", count,
             " values that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -8436,7 +8631,7 @@ class ValuesOfAbi {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 #endif
 
 // ---- opkit/op/call/bound_operator.hpp
@@ -8825,7 +9020,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    def_.Engine("");  // the host has chosen the kernel
+    def_.Backends("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
     if (!kernel.typed || kernel.make_typed) {
@@ -8992,7 +9187,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
           def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
           static_cast<DType>(view.dtype), wanted,
-          " for it; correct the schema's TensorInferenceFunction, or write one");
+          " for it; correct the schema's Infer, or write one");
   }
 
   // A run that the host's stream starts later: a call of its own, with copies of the data that the
@@ -9567,14 +9762,14 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
 // else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
-  if (!IsReadable(graph_of, kGraphBytes))
+  if (!IsReadable(graph_of))
     Throw(ErrorCode::kInvalidArgument, "a graph is null or shorter than version 1.0's");
   const opkit_graph& from = *graph_of;
   const std::string what = TextOfAbi(from.name);
   Graph graph;
   std::map<std::string, const opkit_value*> known;
   if (OPKIT_ABI_HAS(&from, values) && from.num_values > 0) {
-    if (!IsReadable(from.values, kValueBytes))
+    if (!IsReadable(from.values))
       Throw(ErrorCode::kInvalidArgument, "the values of graph ", what,
             " are null or shorter than version 1.0's");
     uint64_t i = 0;
@@ -9625,12 +9820,12 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
 #endif
 
-// ---- opkit/op/abi/host_inference.hpp
+// ---- opkit/op/boundary/host/host_inference.hpp
 #ifdef OPKIT_GRAPH_HPP_
 // InferOnHost: a library's inference by the operators of the program that loaded it. Only
 // definitions include this header.
-#ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
-#define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -9665,24 +9860,23 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_graphs.ipp
 #ifdef OPKIT_GRAPH_HPP_
-// Fills the hooks of op/abi/abi_node.hpp and of op/inference.hpp.
+// Fills the hooks of op/boundary/convert/abi_node.hpp and of op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #endif
 
-// ---- opkit/op/abi/host_table.hpp
+// ---- opkit/op/function/log_hook.hpp
 #ifdef OPKIT_PARTITION_HPP_
-// The host's side of opkit_abi.h: the table of functions that serve function operators in this
-// program and in its libraries, and each thread's current failure.
-#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
-#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+// SetLogHook: redirects the log lines of function operators, of this program and of its libraries.
+#ifndef OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
+#define OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -9695,6 +9889,21 @@ namespace detail {
 
 // Passes a line to the log hook.
 void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
+#endif
+
+// ---- opkit/op/boundary/host/host_table.hpp
+#ifdef OPKIT_PARTITION_HPP_
+// The host's side of opkit_abi.h: the table of functions that serve function operators in this
+// program and in its libraries, and each thread's current failure.
+#ifndef OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The reason for the failure of the function that this thread runs.
 struct HostError : RefCounted {
@@ -9739,12 +9948,12 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 #endif
 
 // ---- opkit/op/function/answered_fail.hpp
 #ifdef OPKIT_PARTITION_HPP_
-// CallReturning: turns MX_FAIL from a function in MXNet's spelling into an Error with the text of
+// CallReturning: turns FAIL from a function in MXNet's spelling into an Error with the text of
 // OPKIT_ERROR_MSG.
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
@@ -9996,11 +10205,11 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #endif
 
-// ---- opkit/op/abi/impl/abi_config.ipp
+// ---- opkit/op/boundary/convert/impl/abi_config.ipp
 #ifdef OPKIT_OPKIT_HPP_
 // Conversions of opkit_config in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -10059,9 +10268,9 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(from, kConfigBytes))
+  if (!IsReadable(from))
     Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
-          kConfigBytes, " bytes of version 1.3",
+          kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
@@ -10086,7 +10295,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 #endif
 
 // ---- opkit/device/impl/native_stream.ipp
@@ -10278,13 +10487,42 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #endif
 
-// ---- opkit/op/abi/resource_state.hpp
+// ---- opkit/op/function/impl/log_hook.ipp
+#ifdef OPKIT_PARTITION_HPP_
+// The log hook of the program.
+#ifndef OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
+  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
+               op.data(), static_cast<int>(text.size()), text.data());
+}
+inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
+  g_log_hook.load(std::memory_order_acquire)(level, op, text);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+#endif
+
+// ---- opkit/op/boundary/host/resource_state.hpp
 #ifdef OPKIT_PARTITION_HPP_
 // The state behind the calls of a function operator: its memory, the operators that it invoked, and
 // runs that end after their function. Only the definitions of host_table.hpp and function_body.hpp
 // use it.
-#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
-#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -10441,8 +10679,8 @@ struct ResourceState {
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // kept until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
+  OutputMaker* output_maker = nullptr;  // of an operator with allocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with async(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // Calls `add` with the memory of the current run.
@@ -10505,26 +10743,16 @@ inline void DeferredRun::End() {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 #endif
 
-// ---- opkit/op/abi/impl/host_table.ipp
+// ---- opkit/op/boundary/host/impl/host_table.ipp
 #ifdef OPKIT_PARTITION_HPP_
 // The host's table: its functions and the failures that they report.
-#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
+#define OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
-  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
-               op.data(), static_cast<int>(text.size()), text.data());
-}
-inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
-OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
-  g_log_hook.load(std::memory_order_acquire)(level, op, text);
-}
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
@@ -10639,7 +10867,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
               state.asynchronous && state.launch
                   ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
-                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+                  : ": only forward of an operator with .allocatesOutputs() makes its outputs");
       CopyView(state.output_maker
                    ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
                                 static_cast<DType>(dtype))
@@ -10718,7 +10946,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
-    if (count > kMostParts || (count > 0 && !IsReadable(views, kTensorBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(views)))
       Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -10904,7 +11132,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous
                   ? ", which runs on a stream already: issue the work there"
-                  : ": only forward of an operator with .setAsync() may end later than it returns");
+                  : ": only forward of an operator with .async() may end later than it returns");
       if (state.deferred)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               " is called twice in a run");
@@ -11024,14 +11252,9 @@ OPKIT_INLINE const opkit_host& ProgramHost() {
 }
 
 }  // namespace detail
-
-OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
-  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
-}
-
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

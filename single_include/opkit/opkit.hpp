@@ -404,19 +404,21 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The kind of a failure, for programs that react to it; the C boundary has the same kinds.
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
   kTypeMismatch,        // a type or dtype other than the requested one
-  kNotFound,            // no such operator, blob, backend, argument, file
+  kNotFound,            // no such operator, blob, backend, argument
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
   kUninitialized,       // a tensor or blob read before anything was written
-  kOutOfMemory,         //
+  kOutOfMemory,         // an allocator has no memory of this size
   kUnsupported,         // understood, but not possible on this device, dtype or build
   kFailedPrecondition,  // called in a state that does not allow it
-  kCancelled,           //
-  kDeadlineExceeded,    //
+  kCancelled,           // ended by Cancel, or skipped after it
+  kDeadlineExceeded,    // the time given to a wait or a run is over
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
+  kIo,                  // a file that cannot be opened, read or written
 };
 
 const char* ToString(ErrorCode code);
@@ -426,8 +428,10 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
+  // Throw() below makes and throws one.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
+  // Return the whole text, and its parts: the code, the message alone, and the lines of context.
   OPKIT_INLINE const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
@@ -442,6 +446,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   // its name.
   const void* subject() const noexcept { return subject_; }
 
+  // Adds a line of context: where the failure was found, from the inside to the outside.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
@@ -1127,7 +1132,6 @@ class Shape {
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
-  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
@@ -1625,6 +1629,7 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
+  // An empty tensor of that device: without a dtype and memory, of shape [0].
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
@@ -1683,6 +1688,9 @@ class Tensor {
     return out;
   }
 
+  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
+  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
+  // a dense tensor of them, byte_offset() those of the storage before the first element.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
@@ -1811,9 +1819,7 @@ class Tensor {
   void SetDevice(Device device);
 
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
-  OPKIT_COLD std::string Describe() const;
-  friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
-  std::string ToString() const { return Describe(); }  // the same
+  OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
@@ -2201,7 +2207,7 @@ struct DLPackExport {
 template <class Managed>
 Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
   if (!tensor.layout().is_standard())
     Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
           "; convert first");
@@ -2477,7 +2483,6 @@ class SymbolicShape {
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
-  std::string ToString() const { return StrCat(*this); }  // the same
 
  private:
   size_t Axis(int axis) const;
@@ -2860,6 +2865,7 @@ using ::opkit::FailureContext;
 // may come from any thread; Reset and assignment of one handle may not race with its other uses.
 class Event {
  public:
+  // An event of a device, in the state INITIALIZED; of the CPU by default.
   Event() : Event(Device{}) {}
   explicit Event(Device device) : device_(device), state_(NewState()) {}
   Event(const Event& other) : device_(other.device_), state_(other.state_) {}
@@ -2872,6 +2878,7 @@ class Event {
   }
   ~Event() = default;
 
+  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();
@@ -4197,11 +4204,11 @@ class ThreadPool {
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
   // workers. It is never destroyed, so that destructors of static objects can use it; tasks still
   // queued when the process exits do not run.
-  static ThreadPool& Default();
+  static ThreadPool& Global();
 
   // Returns the pool that ParallelFor and TaskGroup use on this thread: that of the innermost
-  // PoolScope, else the pool whose work the thread runs, else Default().
-  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
+  // PoolScope, else the pool whose work the thread runs, else Global().
+  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Global(); }
 
   // Relaxed: the number publishes no other data.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
@@ -4308,7 +4315,7 @@ namespace detail {
 // process's.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
-  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Global()) ? own : nullptr;
 }
 
 }  // namespace detail
@@ -4320,7 +4327,7 @@ inline int NumThreads() {
   return own ? own->threads : ThreadPool::Current().threads();
 }
 // Resizes the process's pool.
-inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
+inline void SetNumThreads(int threads) { ThreadPool::Global().Resize(threads); }
 
 }}  // namespace opkit
 
@@ -4600,10 +4607,12 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
+  // A node of the operator `type`; the other parts may be given here or by the setters below.
   explicit OperatorDef(std::string type) { Type(std::move(type)); }
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
 
+  // Set the operator, and the node's own name, which messages and profiles show.
   OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
   OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
   // Adds an input or output; an empty name leaves an optional input or output out.
@@ -4623,13 +4632,15 @@ class OperatorDef {
   // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
   // Preferred backends that are not in the program, or refuse the node, are skipped, so that one
   // net runs on machines with and without them. Of required backends, one must accept the node.
-  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    mutable_fields().engine = std::move(engine);
-    mutable_fields().engine_need = need;
+  OperatorDef& Backends(std::string backends, BackendNeed need = kPreferred) {
+    mutable_fields().backends = std::move(backends);
+    mutable_fields().backend_need = need;
     return *this;
   }
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
+  // Return what the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
@@ -4640,9 +4651,9 @@ class OperatorDef {
   // Returns null if there is no subgraph of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
-  const std::string& engine() const { return fields().engine; }
-  bool requires_engine() const {
-    return fields().engine_need == kRequired && !fields().engine.empty();
+  const std::string& backends() const { return fields().backends; }
+  bool requires_backends() const {
+    return fields().backend_need == kRequired && !fields().backends.empty();
   }
   bool is_gradient_op() const { return fields().is_gradient_op; }
   Arguments& mutable_args() { return mutable_fields().args; }
@@ -4652,7 +4663,6 @@ class OperatorDef {
 
   // Returns the node's text for messages: "Scale 'name' (X) -> (Y)".
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
     return a.shared_ == b.shared_ || a.fields() == b.fields();
   }
@@ -4667,8 +4677,8 @@ class OperatorDef {
     Arguments args;
     std::vector<NamedSubgraph> subgraphs;
     ::opkit::Device device;
-    std::string engine;
-    BackendNeed engine_need = kPreferred;
+    std::string backends;
+    BackendNeed backend_need = kPreferred;
     bool is_gradient_op = false;
     friend bool operator==(const Fields&, const Fields&) = default;
   };
@@ -4711,7 +4721,6 @@ struct TensorInfo {
   // data, if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
-  std::string ToString() const { return StrCat(*this); }  // the same
 };
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
@@ -5163,6 +5172,7 @@ OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& de
 class OpSchema {
  public:
   OpSchema() = default;
+  // The schema of operator `name`, registered at this place; OPERATOR_SCHEMA makes it.
   OpSchema(std::string name, const char* file, int line, std::string signature = {});
 
   // Sets the allowed numbers: exactly n, between two numbers, one of a list, or by a predicate.
@@ -5219,11 +5229,11 @@ class OpSchema {
 
   // Sets the pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
-  OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
-  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  OpSchema& Inplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
+  OpSchema& Inplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(detail::InplaceRules::AnyOf(pairs));
   }
-  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
+  OpSchema& OneToOneInplace() { return Inplace(&detail::InplaceRules::OneToOne); }
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_.enforced = std::move(must), *this;
   }
@@ -5258,19 +5268,17 @@ class OpSchema {
                         std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
   // that is none of the values, becomes the schema's problem().
-  OpSchema& SetDefault(std::string_view name, Attribute value);
-  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
+  OpSchema& Default(std::string_view name, Attribute value);
+  OpSchema& Values(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
-  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
   // Declares that the operator's functions parse the attributes: as long as none is declared, a
   // node may give any.
   OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
   // Sets the function that infers the types and shapes of the outputs.
-  OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
-    return infer_ = std::move(infer), *this;
-  }
+  using InferenceFunction = UniqueFunction<void(InferenceContext&)>;
+  OpSchema& Infer(InferenceFunction infer) { return infer_ = std::move(infer), *this; }
   // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
   // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
@@ -5282,9 +5290,11 @@ class OpSchema {
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
   OpSchema& ScalarType(DType dtype);
 
+  // Sets the function that computes the cost of a run (operations, bytes) from the node and the
+  // types of its inputs and outputs.
   using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
                                              const std::vector<TensorInfo>&)>;
-  OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
+  OpSchema& Cost(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
@@ -5304,7 +5314,7 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
-  OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
   // Marks an operator that only plans insert: a library does not export it, because its host has
@@ -5322,6 +5332,18 @@ class OpSchema {
     return test_inputs_ = std::move(make), *this;
   }
 
+  // Caffe2's spellings of the setters.
+  OpSchema& SetDoc(std::string doc) { return Doc(std::move(doc)); }
+  OpSchema& AllowInplace(InplacePredicate may) { return Inplace(std::move(may)); }
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(pairs);
+  }
+  OpSchema& AllowOneToOneInplace() { return OneToOneInplace(); }
+  OpSchema& TensorInferenceFunction(InferenceFunction infer) { return Infer(std::move(infer)); }
+  OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
+
+  // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
@@ -5438,7 +5460,7 @@ class OpSchema {
   bool runs_subgraphs_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
-  mutable UniqueFunction<void(InferenceContext&)> infer_;
+  mutable InferenceFunction infer_;
   mutable CostFunction cost_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
@@ -5468,7 +5490,6 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 }  // namespace detail
 
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
-using EnginePref = BackendPreference;                // Caffe2's spelling
 
 // A provider of kernels: its facts in this program and on this machine.
 struct BackendInfo {
@@ -5622,34 +5643,6 @@ OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
 }
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
   return OpRegistry::Global().Operators();
-}
-
-// Caffe2's spellings of OpRegistry::SetPreference.
-inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(device, std::move(engines));
-}
-inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(op, device, std::move(engines));
-}
-// Sets preferences from maps: device types to backends, or device types to operators and their
-// backends. Changes nothing if one entry is wrong.
-template <class EnginesByDevice>
-void SetGlobalEnginePref(const EnginesByDevice& pref) {
-  for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);
-  for (const auto& [device, engines] : pref) OpRegistry::Global().SetPreference(device, engines);
-}
-template <class EnginesByDevice>
-void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
-  for (const auto& entry : pref) OpRegistry::Global().CheckPreference(op, entry.first);
-  for (const auto& [device, engines] : pref)
-    OpRegistry::Global().SetPreference(op, device, engines);
-}
-template <class OpsByDevice>
-void SetPerOpEnginePref(const OpsByDevice& pref) {
-  for (const auto& [device, ops] : pref)
-    for (const auto& entry : ops) OpRegistry::Global().CheckPreference(entry.first, device);
-  for (const auto& [device, ops] : pref)
-    for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
 }}  // namespace opkit
@@ -6093,6 +6086,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // it has begun. Does nothing for a finished run.
   OPKIT_INLINE virtual void Cancel();
 
+  // Returns the operator's own copy of its node.
   const OperatorDef& def() const { return identity_->def; }
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
@@ -6140,6 +6134,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<T>(name);
   }
 
+  // Return the numbers of the node's inputs and outputs, those that it leaves out included.
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.
@@ -6688,12 +6683,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: the device of the first input
-  // Backends to try; default: the registry's order. kNotFound for a backend of which the program
-  // has no kernel.
-  std::string engine = {};
+  // Backends to try, in order, separated by commas; default: the registry's order. kNotFound for a
+  // backend of which the program has no kernel.
+  std::string backends = {};
   int num_outputs = -1;  // needed only if the schema leaves it open
-  // Uses only the backends of `engine`; kUnsupported if none of them accepts the call.
-  bool require_engine = false;
+  // kRequired uses no other backends; kUnsupported if none of them accepts the call.
+  BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
@@ -6733,6 +6728,7 @@ class ResolvedOperator {
     RunBy(inputs, outputs, true);
   }
 
+  // Returns the number of tensors that a call returns, or that Run takes.
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
 
   // Returns the current operator, which later calls also run. If kernels are selected, a call with
@@ -6835,6 +6831,7 @@ class Operator : public OperatorBase {
                 "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
 
  public:
+  // Binds the node's tensors, as OperatorBase does, and makes the context of the node's device.
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : OperatorBase(def, ws, config), context_(def.device()) {
     context_.SwitchToDevice(0);  // for the constructors of derived classes
@@ -6844,6 +6841,7 @@ class Operator : public OperatorBase {
   // failure.
   bool RunOnDevice() override = 0;
 
+  // The members of OperatorBase, for this context.
   bool Run(int stream_id = 0) final {
     if (RunsDirectly()) [[likely]] {
       InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
@@ -6859,12 +6857,14 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  // True on the CPU for an operator whose work ends in RunOnDevice.
   bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
   bool SupportsAsyncScheduling() const override {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
   }
 
+  // The members of OperatorBase, on the context's stream.
   void RecordEvent(const char* error_message = nullptr) final {
     if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
@@ -6898,6 +6898,7 @@ class Operator : public OperatorBase {
     return Context::IsStreamFree(device(), stream_id);
   }
 
+  // Return the context in which the operator runs; getContext is Caffe2's spelling.
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
 
@@ -7101,6 +7102,57 @@ class Operator : public OperatorBase {
 
 #endif  // OPKIT_OP_OPERATOR_HPP_
 
+// ---- opkit/base/fixed_name.hpp
+// FixedName: a string literal as a template argument, so that names are checked at compile time.
+#ifndef OPKIT_BASE_FIXED_NAME_HPP_
+#define OPKIT_BASE_FIXED_NAME_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
+// lambdas inside functions whose template arguments hold a char array. It writes the name as
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
+// there.
+struct FixedName {
+  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
+
+  template <size_t N>
+  consteval FixedName(const char (&text)[N]) {
+    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
+    uint64_t* words[] = {&w0, &w1, &w2, &w3};
+    for (size_t i = 0; i + 1 < N; ++i)
+      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
+  }
+  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
+      : w0(a), w1(b), w2(c), w3(d) {}
+  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
+
+  std::string str() const {
+    const uint64_t words[] = {w0, w1, w2, w3};
+    std::string out;
+    for (size_t i = 0; i < 31; ++i) {
+      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
+      if (c == 0) break;
+      out += c;
+    }
+    return out;
+  }
+};
+
+namespace detail {
+
+// True if the text can stand where C++ has a name.
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
+  return !name.empty();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_FIXED_NAME_HPP_
+
 // ---- opkit/op/call/operator_call.hpp
 // OperatorCall: a ResolvedOperator's operator, bound to its own workspace and run on the caller's
 // tensors. It selects the kernel for the tensors' types and converts layouts if a kernel needs
@@ -7166,12 +7218,6 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #define OPKIT_OP_REGISTRATION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-consteval bool IsIdentifier(std::string_view name) {
-  for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
-  return !name.empty();
-}
 
 template <class Op>
 inline constexpr bool kTakesConfig =
@@ -7379,47 +7425,6 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
       (opkit_use_registrations_of_##group(), true)
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_
-
-// ---- opkit/base/fixed_name.hpp
-// FixedName: a string literal as a template argument, so that names are checked at compile time.
-#ifndef OPKIT_BASE_FIXED_NAME_HPP_
-#define OPKIT_BASE_FIXED_NAME_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
-// lambdas inside functions whose template arguments hold a char array. It writes the name as
-// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
-// there.
-struct FixedName {
-  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
-
-  template <size_t N>
-  consteval FixedName(const char (&text)[N]) {
-    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
-    uint64_t* words[] = {&w0, &w1, &w2, &w3};
-    for (size_t i = 0; i + 1 < N; ++i)
-      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
-  }
-  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
-      : w0(a), w1(b), w2(c), w3(d) {}
-  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
-
-  std::string str() const {
-    const uint64_t words[] = {w0, w1, w2, w3};
-    std::string out;
-    for (size_t i = 0; i < 31; ++i) {
-      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
-      if (c == 0) break;
-      out += c;
-    }
-    return out;
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
 // ---- opkit/op/typed/typed_values.hpp
 // The parameters of a typed operator: In, OptionalIn, Out and Attr. Each has its name in its type.
@@ -8241,9 +8246,11 @@ concept DefaultFor =
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
+  // OPKIT_OP makes it.
   explicit TypedOp(detail::TypedSchemaPtr typed) : typed_(std::move(typed)) {}
 
-  TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
+  // Sets the sentences that `opkit ops` and references show.
+  TypedOp Doc(std::string doc) { return schema().Doc(std::move(doc)), *this; }
 
   // Requires the same shape of all these inputs and gives it to these outputs.
   template <FixedName... Names>
@@ -8324,11 +8331,11 @@ class TypedOp {
       constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
       constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
       if constexpr (kByElement && std::is_arithmetic_v<T>)
-        schema().SetDefault(Name.str(), static_cast<double>(value));
+        schema().Default(Name.str(), static_cast<double>(value));
       else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>)
-        schema().SetDefault(Name.str(), value);  // its range is checked when it is read
+        schema().Default(Name.str(), value);  // its range is checked when it is read
       else
-        schema().SetDefault(Name.str(), static_cast<Value>(value));
+        schema().Default(Name.str(), static_cast<Value>(value));
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -8345,17 +8352,16 @@ class TypedOp {
                   "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
                   "function");
     if constexpr (kStrings) {
-      schema().SetValues(Name.str(), {values.begin(), values.end()});
+      schema().Values(Name.str(), {values.begin(), values.end()});
       if (std::is_same_v<Value, std::string> && schema().FindAttribute(Name.str())->required)
-        schema().SetDefault(Name.str(), *values.begin());
+        schema().Default(Name.str(), *values.begin());
       return *this;
     } else {
       return detail::IgnoredOp();
     }
   }
-  // Sets the floating-point operations for each element of output 0.
-  TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
-  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // OpSchema's name
+  // Sets the floating-point operations for each element of output 0, as in OpSchema.
+  TypedOp PointwiseCost(uint64_t flops) { return schema().PointwiseCost(flops), *this; }
   // Sets the floating-point operations of a run by a function (const InferenceContext&) -> uint64_t
   // of the attributes and shapes.
   template <std::invocable<const InferenceContext&> F>
@@ -8673,7 +8679,8 @@ OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
                                     "already exists",   "out of range",      "uninitialized",
                                     "out of memory",    "unsupported",       "failed precondition",
-                                    "cancelled",        "deadline exceeded", "operator failed"};
+                                    "cancelled",        "deadline exceeded", "operator failed",
+                                    "input or output"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -9256,7 +9263,7 @@ OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
   source.CheckStandard("ShareData");
   if (numel() != source.numel())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
-         source.Describe());
+         source);
   if (!source.is_dense())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
   Tensor shared = source;
@@ -9385,11 +9392,11 @@ OPKIT_INLINE void Tensor::SetDevice(Device device) {
   device_ = device;
 }
 
-OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, shape_, " on ", device_);
-  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
-  if (!is_dense()) out += StrCat(" with strides", strides_);
-  if (!initialized()) out += " (uninitialized)";
+OPKIT_INLINE std::string ToString(const Tensor& tensor) {
+  std::string out = StrCat(tensor.dtype_, tensor.shape_, " on ", tensor.device_);
+  if (!tensor.layout_.is_standard()) out += StrCat(" in ", tensor.layout_);
+  if (!tensor.is_dense()) out += StrCat(" with strides", tensor.strides_);
+  if (!tensor.initialized()) out += " (uninitialized)";
   return out;
 }
 
@@ -9405,7 +9412,7 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
 
 OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
                                      std::initializer_list<detail::Text> parts) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
+  throw Error(code, StrCat("tensor ", *this, ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
@@ -9920,13 +9927,13 @@ struct InternedNames {
   int64_t room = INT64_MAX;
 
   // Never destroyed at the end of the process: threads may still intern names then.
-  static InternedNames& Get() {
+  static InternedNames& Global() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Get(); };
-      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
-                     [] { Get().mutex.ResetAfterFork(); });
+      g_delete_names = [] { delete &Global(); };
+      pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
+                     [] { Global().mutex.ResetAfterFork(); });
       return made;
     }();
     return *table;
@@ -9950,7 +9957,7 @@ inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  InternedNames& table = InternedNames::Get();
+  InternedNames& table = InternedNames::Global();
   MutexLock lock(table.mutex);
   int found = table.names.Find(name);
   if (found < 0) {
@@ -9977,12 +9984,12 @@ OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
   return detail::NumberOfName(name, true);
 }
 OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   table.room = bytes;
 }
 OPKIT_INLINE std::string InternedName(uint32_t number) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   const int at = static_cast<int>(number);
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
@@ -10554,7 +10561,7 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
   for (int i = 0; i < slots; ++i) delete workers_[i].load();
 }
 
-OPKIT_INLINE ThreadPool& ThreadPool::Default() {
+OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
     return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
@@ -10960,7 +10967,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
           int{ThreadPool::kMaxThreads});
   static constinit detail::Mutex mutex;
   detail::MutexLock lock(mutex);
-  ThreadPool& pool = ThreadPool::Default();
+  ThreadPool& pool = ThreadPool::Global();
   const detail::OwnThreads* const before = detail::g_own_threads.load();
   const int pool_threads = before ? before->pool_threads : pool.threads();
   const detail::OwnThreads* const now =
@@ -11149,7 +11156,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
     if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!input->initialized())
       Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
-            input->Describe(), ": nothing was written to it");
+            ToString(*input), ": nothing was written to it");
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -11431,35 +11438,35 @@ OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const ch
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+OPKIT_INLINE OpSchema& OpSchema::Default(std::string_view name, Attribute value) {
   if (AttributeSchema* found = Declared(name, "a default")) {
     found->required = false;
     found->default_value = std::move(value);
   }
   return *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+OPKIT_INLINE OpSchema& OpSchema::Values(std::string_view name, std::vector<std::string> values) {
   if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShape() {
-  return TensorInferenceFunction([](InferenceContext& c) {
+  return Infer([](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) detail::InferLike(c, i, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInput(int input) {
-  return TensorInferenceFunction([input](InferenceContext& c) {
+  return Infer([input](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) detail::InferLike(c, input, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
-  return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+  return Infer([inputs = std::move(inputs)](InferenceContext& c) {
     for (int i = 0; int input : inputs) detail::InferLike(c, input, i++);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int dim) {
-  return TensorInferenceFunction([=](InferenceContext& c) {
+  return Infer([=](InferenceContext& c) {
     const SymbolicShape& in = c.input_shape(input);
     const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
     if (in.has_rank() && (axis < 0 || axis >= in.rank()))
@@ -11469,32 +11476,31 @@ OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int 
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::ScalarType(DType dtype) {
-  return TensorInferenceFunction([dtype](InferenceContext& c) {
+  return Infer([dtype](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
-  return CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                                       const std::vector<TensorInfo>& outputs) {
+  return Cost([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) {
     OpCost cost = detail::Traffic(inputs, outputs);
     if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
     return cost;
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return CostInferenceFunction(
-      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
-                                 const std::vector<TensorInfo>& outputs) mutable {
-        OpCost cost = detail::Traffic(inputs, outputs);
-        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-        const InferenceContext context(def, inputs, outputs);
-        bool all = true;
-        for (const TensorInfo& output : outputs) all &= known(output);
-        for (size_t i = 0; i < inputs.size(); ++i)
-          all &= known(inputs[i]) || def.inputs()[i].empty();
-        if (all) cost.flops = flops(context);
-        return cost;
-      });
+  return Cost([flops = std::move(flops)](const OperatorDef& def,
+                                         const std::vector<TensorInfo>& inputs,
+                                         const std::vector<TensorInfo>& outputs) mutable {
+    OpCost cost = detail::Traffic(inputs, outputs);
+    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+    const InferenceContext context(def, inputs, outputs);
+    bool all = true;
+    for (const TensorInfo& output : outputs) all &= known(output);
+    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+    if (all) cost.flops = flops(context);
+    return cost;
+  });
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -12213,14 +12219,14 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
-    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
                                                          DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
-    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for operator ", op, " on ", ToString(device),
           ", where it has no kernel");
 }
 OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
@@ -12466,7 +12472,7 @@ namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
 // session lasts to the end of the process, or until the program calls Profiler::Start.
-// WriteProfileFile then writes the file, with the process id for each "%p" in its name. Returns
+// SaveProfileFile then writes the file, with the process id for each "%p" in its name. Returns
 // true if a session was started, by this call or an earlier one.
 bool ProfileByEnvironment();
 
@@ -12571,7 +12577,7 @@ OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
   for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
   out += ", on " + ToString(def.device());
-  if (!def.engine().empty()) out += ", engine " + def.engine();
+  if (!def.backends().empty()) out += ", backend " + def.backends();
   if (line > 0) out += StrCat(", registered at ", file, ":", line);
   return out;
 }
@@ -12978,8 +12984,7 @@ namespace {
  *    end with a zero. Everything that is passed to a call lasts until the call returns; the
  *    description of a library lasts until the library is unloaded.
  * 6. No exception and no longjmp passes through a call in either direction.
- * 7. Several threads may call a function at once, for different instances; one thread at a time
- *    runs an instance.
+ * 7. Several threads may call a function at once, but only one at a time may run an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -13010,7 +13015,8 @@ enum {
   OPKIT_FAILED_PRECONDITION = 9,
   OPKIT_CANCELLED = 10,
   OPKIT_DEADLINE_EXCEEDED = 11,
-  OPKIT_FAILED = 12
+  OPKIT_FAILED = 12,
+  OPKIT_IO = 13 /* a file that cannot be opened, read or written; since 1.4 */
 };
 
 /* Element types. complex64 is two float32, complex128 two float64. */
@@ -13753,11 +13759,11 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
-// ---- opkit/op/abi/program_host.hpp
+// ---- opkit/op/boundary/host/program_host.hpp
 // The host whose functions this image's operators call, and whether the host is another program.
-// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+// Separate from op/boundary/host/host_table.hpp, because a library needs no table of its own.
+#ifndef OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -13779,7 +13785,7 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 // ---- opkit/op/impl/create_operator.ipp
 // CreateOperator's definitions: the order of kernels, and the creation of an operator by a kernel.
@@ -13822,8 +13828,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
 
 OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
-  BackendPreference order = SplitBackends(def.engine());
-  if (!def.requires_engine()) {
+  BackendPreference order = SplitBackends(def.backends());
+  if (!def.requires_backends()) {
     for (const std::string& name : AllowedBackends()) order.push_back(name);
     for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
       order.push_back(std::move(name));
@@ -13849,14 +13855,14 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
-  for (const std::string& name : SplitBackends(def.engine()))
+  for (const std::string& name : SplitBackends(def.backends()))
     if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
 }
 
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_engine()) asked.pop_back();  // its rank places the plain kernel
+  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -13871,7 +13877,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
-    if (def.requires_engine() && !Contains(asked, kernel->backend)) continue;
+    if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
     if (!allowed.empty() && !Contains(allowed, kernel->backend)) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
@@ -13880,14 +13886,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     for (size_t i = order.size() - 1; i > 0 && place(order[i]) < place(order[i - 1]); --i)
       std::swap(order[i], order[i - 1]);
   }
-  if (order.empty() && def.requires_engine()) {
+  if (order.empty() && def.requires_backends()) {
     CheckBackends(def);
     if (!refused.empty())
-      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
-            " on ", def.device(),
+      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ",
+            def.backends(), " on ", def.device(),
             ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
             std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
-    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.backends(),
           " on ", def.device(), ", which has none for it");
   }
   if (order.empty() && !refused.empty()) ThrowNoneAllowed(def, refused);
@@ -14338,8 +14344,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{}))
-      .Engine(options.engine, options.require_engine ? kRequired : kPreferred);
+  def_.Device(options.device.value_or(Device{})).Backends(options.backends, options.backend_need);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -15030,10 +15035,8 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
     const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
-  schema
-      .AllowInplace(
-          [typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
-      .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
+  schema.Inplace([typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
+      .Infer([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
 OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
@@ -15596,12 +15599,12 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #endif
 
-// ---- opkit/op/abi/abi_config.hpp
+// ---- opkit/op/boundary/convert/abi_config.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
 // because each image has its own numbers for them.
-#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
-#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -15631,7 +15634,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
@@ -15773,12 +15776,12 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
 
-// ---- opkit/op/abi/abi_node.hpp
+// ---- opkit/op/boundary/convert/abi_node.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
 // definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
-#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
-#define OPKIT_OP_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -15839,7 +15842,7 @@ class AbiNode : public RefCounted {
     Point(def_.control_inputs(), control_inputs_);
     node_.num_control_inputs = control_inputs_.size();
     node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
+    node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
@@ -15944,7 +15947,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
-  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+  if (!IsReadable(from) || !from->op || from->num_graphs > kMostParts ||
       (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
@@ -15958,12 +15961,12 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
     for (std::string& name :
          NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
       def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    if (node.backend) def.Backends(TextOfAbi(node.backend));
     def.IsGradientOp(node.is_gradient != 0);
   }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+    if (!IsReadable(node.graphs[i]) || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
             " is null, shorter than version 1.0's or has no name");
     def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
@@ -15993,7 +15996,7 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
 class ValuesOfAbi {
  public:
   ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
-    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(values)))
       Throw(ErrorCode::kInvalidArgument, "a library has ", count,
             " values that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -16048,17 +16051,17 @@ class ValuesOfAbi {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 #endif
 
-// ---- opkit/op/abi/op_conversion.hpp
+// ---- opkit/op/boundary/convert/op_conversion.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
 // library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
-#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
-#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -16087,7 +16090,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 #endif
 
 // ---- opkit/op/gradient/gradient_hook.hpp
@@ -16378,7 +16381,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    def_.Engine("");  // the host has chosen the kernel
+    def_.Backends("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
     if (!kernel.typed || kernel.make_typed) {
@@ -16545,7 +16548,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
           def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
           static_cast<DType>(view.dtype), wanted,
-          " for it; correct the schema's TensorInferenceFunction, or write one");
+          " for it; correct the schema's Infer, or write one");
   }
 
   // A run that the host's stream starts later: a call of its own, with copies of the data that the
@@ -17013,11 +17016,11 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
 
-// ---- opkit/op/abi/impl/abi_config.ipp
+// ---- opkit/op/boundary/convert/impl/abi_config.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Conversions of opkit_config in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -17076,9 +17079,9 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(from, kConfigBytes))
+  if (!IsReadable(from))
     Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
-          kConfigBytes, " bytes of version 1.3",
+          kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
@@ -17103,14 +17106,14 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 #endif
 
-// ---- opkit/op/abi/impl/op_conversion.ipp
+// ---- opkit/op/boundary/convert/impl/op_conversion.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Conversions of opkit_op, member by member, in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -17235,9 +17238,9 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsReadable(&op_, kOpBytes))
+    if (!IsReadable(&op_))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
-                    " bytes, where version 1.0 has ", kOpBytes),
+                    " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
     CheckName(index);
     FunctionRecord record(new FunctionOpRecord);
@@ -17303,7 +17306,7 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
+    if (!IsReadable(kernel) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
     CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
@@ -17336,7 +17339,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!IsReadable(one, kParameterBytes))
+      if (!IsReadable(one))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -17381,7 +17384,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

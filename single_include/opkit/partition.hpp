@@ -408,19 +408,21 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The kind of a failure, for programs that react to it; the C boundary has the same kinds.
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
   kTypeMismatch,        // a type or dtype other than the requested one
-  kNotFound,            // no such operator, blob, backend, argument, file
+  kNotFound,            // no such operator, blob, backend, argument
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
   kUninitialized,       // a tensor or blob read before anything was written
-  kOutOfMemory,         //
+  kOutOfMemory,         // an allocator has no memory of this size
   kUnsupported,         // understood, but not possible on this device, dtype or build
   kFailedPrecondition,  // called in a state that does not allow it
-  kCancelled,           //
-  kDeadlineExceeded,    //
+  kCancelled,           // ended by Cancel, or skipped after it
+  kDeadlineExceeded,    // the time given to a wait or a run is over
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
+  kIo,                  // a file that cannot be opened, read or written
 };
 
 const char* ToString(ErrorCode code);
@@ -430,8 +432,10 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
+  // Throw() below makes and throws one.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
+  // Return the whole text, and its parts: the code, the message alone, and the lines of context.
   OPKIT_INLINE const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
@@ -446,6 +450,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   // its name.
   const void* subject() const noexcept { return subject_; }
 
+  // Adds a line of context: where the failure was found, from the inside to the outside.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
@@ -1131,7 +1136,6 @@ class Shape {
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
-  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
@@ -1629,6 +1633,7 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
+  // An empty tensor of that device: without a dtype and memory, of shape [0].
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
@@ -1687,6 +1692,9 @@ class Tensor {
     return out;
   }
 
+  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
+  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
+  // a dense tensor of them, byte_offset() those of the storage before the first element.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
@@ -1815,9 +1823,7 @@ class Tensor {
   void SetDevice(Device device);
 
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
-  OPKIT_COLD std::string Describe() const;
-  friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
-  std::string ToString() const { return Describe(); }  // the same
+  OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
@@ -2205,7 +2211,7 @@ struct DLPackExport {
 template <class Managed>
 Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
   if (!tensor.layout().is_standard())
     Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
           "; convert first");
@@ -2481,7 +2487,6 @@ class SymbolicShape {
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
-  std::string ToString() const { return StrCat(*this); }  // the same
 
  private:
   size_t Axis(int axis) const;
@@ -2864,6 +2869,7 @@ using ::opkit::FailureContext;
 // may come from any thread; Reset and assignment of one handle may not race with its other uses.
 class Event {
  public:
+  // An event of a device, in the state INITIALIZED; of the CPU by default.
   Event() : Event(Device{}) {}
   explicit Event(Device device) : device_(device), state_(NewState()) {}
   Event(const Event& other) : device_(other.device_), state_(other.state_) {}
@@ -2876,6 +2882,7 @@ class Event {
   }
   ~Event() = default;
 
+  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();
@@ -4201,11 +4208,11 @@ class ThreadPool {
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
   // workers. It is never destroyed, so that destructors of static objects can use it; tasks still
   // queued when the process exits do not run.
-  static ThreadPool& Default();
+  static ThreadPool& Global();
 
   // Returns the pool that ParallelFor and TaskGroup use on this thread: that of the innermost
-  // PoolScope, else the pool whose work the thread runs, else Default().
-  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
+  // PoolScope, else the pool whose work the thread runs, else Global().
+  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Global(); }
 
   // Relaxed: the number publishes no other data.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
@@ -4312,7 +4319,7 @@ namespace detail {
 // process's.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
-  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Global()) ? own : nullptr;
 }
 
 }  // namespace detail
@@ -4324,7 +4331,7 @@ inline int NumThreads() {
   return own ? own->threads : ThreadPool::Current().threads();
 }
 // Resizes the process's pool.
-inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
+inline void SetNumThreads(int threads) { ThreadPool::Global().Resize(threads); }
 
 }}  // namespace opkit
 
@@ -4604,10 +4611,12 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
+  // A node of the operator `type`; the other parts may be given here or by the setters below.
   explicit OperatorDef(std::string type) { Type(std::move(type)); }
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
 
+  // Set the operator, and the node's own name, which messages and profiles show.
   OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
   OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
   // Adds an input or output; an empty name leaves an optional input or output out.
@@ -4627,13 +4636,15 @@ class OperatorDef {
   // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
   // Preferred backends that are not in the program, or refuse the node, are skipped, so that one
   // net runs on machines with and without them. Of required backends, one must accept the node.
-  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    mutable_fields().engine = std::move(engine);
-    mutable_fields().engine_need = need;
+  OperatorDef& Backends(std::string backends, BackendNeed need = kPreferred) {
+    mutable_fields().backends = std::move(backends);
+    mutable_fields().backend_need = need;
     return *this;
   }
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
+  // Return what the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
@@ -4644,9 +4655,9 @@ class OperatorDef {
   // Returns null if there is no subgraph of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
-  const std::string& engine() const { return fields().engine; }
-  bool requires_engine() const {
-    return fields().engine_need == kRequired && !fields().engine.empty();
+  const std::string& backends() const { return fields().backends; }
+  bool requires_backends() const {
+    return fields().backend_need == kRequired && !fields().backends.empty();
   }
   bool is_gradient_op() const { return fields().is_gradient_op; }
   Arguments& mutable_args() { return mutable_fields().args; }
@@ -4656,7 +4667,6 @@ class OperatorDef {
 
   // Returns the node's text for messages: "Scale 'name' (X) -> (Y)".
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
     return a.shared_ == b.shared_ || a.fields() == b.fields();
   }
@@ -4671,8 +4681,8 @@ class OperatorDef {
     Arguments args;
     std::vector<NamedSubgraph> subgraphs;
     ::opkit::Device device;
-    std::string engine;
-    BackendNeed engine_need = kPreferred;
+    std::string backends;
+    BackendNeed backend_need = kPreferred;
     bool is_gradient_op = false;
     friend bool operator==(const Fields&, const Fields&) = default;
   };
@@ -4715,7 +4725,6 @@ struct TensorInfo {
   // data, if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
-  std::string ToString() const { return StrCat(*this); }  // the same
 };
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
@@ -5167,6 +5176,7 @@ OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& de
 class OpSchema {
  public:
   OpSchema() = default;
+  // The schema of operator `name`, registered at this place; OPERATOR_SCHEMA makes it.
   OpSchema(std::string name, const char* file, int line, std::string signature = {});
 
   // Sets the allowed numbers: exactly n, between two numbers, one of a list, or by a predicate.
@@ -5223,11 +5233,11 @@ class OpSchema {
 
   // Sets the pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
-  OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
-  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  OpSchema& Inplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
+  OpSchema& Inplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(detail::InplaceRules::AnyOf(pairs));
   }
-  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
+  OpSchema& OneToOneInplace() { return Inplace(&detail::InplaceRules::OneToOne); }
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_.enforced = std::move(must), *this;
   }
@@ -5262,19 +5272,17 @@ class OpSchema {
                         std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
   // that is none of the values, becomes the schema's problem().
-  OpSchema& SetDefault(std::string_view name, Attribute value);
-  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
+  OpSchema& Default(std::string_view name, Attribute value);
+  OpSchema& Values(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
-  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
   // Declares that the operator's functions parse the attributes: as long as none is declared, a
   // node may give any.
   OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
   // Sets the function that infers the types and shapes of the outputs.
-  OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
-    return infer_ = std::move(infer), *this;
-  }
+  using InferenceFunction = UniqueFunction<void(InferenceContext&)>;
+  OpSchema& Infer(InferenceFunction infer) { return infer_ = std::move(infer), *this; }
   // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
   // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
@@ -5286,9 +5294,11 @@ class OpSchema {
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
   OpSchema& ScalarType(DType dtype);
 
+  // Sets the function that computes the cost of a run (operations, bytes) from the node and the
+  // types of its inputs and outputs.
   using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
                                              const std::vector<TensorInfo>&)>;
-  OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
+  OpSchema& Cost(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
@@ -5308,7 +5318,7 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
-  OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
   // Marks an operator that only plans insert: a library does not export it, because its host has
@@ -5326,6 +5336,18 @@ class OpSchema {
     return test_inputs_ = std::move(make), *this;
   }
 
+  // Caffe2's spellings of the setters.
+  OpSchema& SetDoc(std::string doc) { return Doc(std::move(doc)); }
+  OpSchema& AllowInplace(InplacePredicate may) { return Inplace(std::move(may)); }
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(pairs);
+  }
+  OpSchema& AllowOneToOneInplace() { return OneToOneInplace(); }
+  OpSchema& TensorInferenceFunction(InferenceFunction infer) { return Infer(std::move(infer)); }
+  OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
+
+  // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
@@ -5442,7 +5464,7 @@ class OpSchema {
   bool runs_subgraphs_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
-  mutable UniqueFunction<void(InferenceContext&)> infer_;
+  mutable InferenceFunction infer_;
   mutable CostFunction cost_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
@@ -5472,7 +5494,6 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 }  // namespace detail
 
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
-using EnginePref = BackendPreference;                // Caffe2's spelling
 
 // A provider of kernels: its facts in this program and on this machine.
 struct BackendInfo {
@@ -5626,34 +5647,6 @@ OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
 }
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
   return OpRegistry::Global().Operators();
-}
-
-// Caffe2's spellings of OpRegistry::SetPreference.
-inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(device, std::move(engines));
-}
-inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(op, device, std::move(engines));
-}
-// Sets preferences from maps: device types to backends, or device types to operators and their
-// backends. Changes nothing if one entry is wrong.
-template <class EnginesByDevice>
-void SetGlobalEnginePref(const EnginesByDevice& pref) {
-  for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);
-  for (const auto& [device, engines] : pref) OpRegistry::Global().SetPreference(device, engines);
-}
-template <class EnginesByDevice>
-void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
-  for (const auto& entry : pref) OpRegistry::Global().CheckPreference(op, entry.first);
-  for (const auto& [device, engines] : pref)
-    OpRegistry::Global().SetPreference(op, device, engines);
-}
-template <class OpsByDevice>
-void SetPerOpEnginePref(const OpsByDevice& pref) {
-  for (const auto& [device, ops] : pref)
-    for (const auto& entry : ops) OpRegistry::Global().CheckPreference(entry.first, device);
-  for (const auto& [device, ops] : pref)
-    for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
 }}  // namespace opkit
@@ -6097,6 +6090,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // it has begun. Does nothing for a finished run.
   OPKIT_INLINE virtual void Cancel();
 
+  // Returns the operator's own copy of its node.
   const OperatorDef& def() const { return identity_->def; }
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
@@ -6144,6 +6138,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<T>(name);
   }
 
+  // Return the numbers of the node's inputs and outputs, those that it leaves out included.
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.
@@ -6692,12 +6687,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: the device of the first input
-  // Backends to try; default: the registry's order. kNotFound for a backend of which the program
-  // has no kernel.
-  std::string engine = {};
+  // Backends to try, in order, separated by commas; default: the registry's order. kNotFound for a
+  // backend of which the program has no kernel.
+  std::string backends = {};
   int num_outputs = -1;  // needed only if the schema leaves it open
-  // Uses only the backends of `engine`; kUnsupported if none of them accepts the call.
-  bool require_engine = false;
+  // kRequired uses no other backends; kUnsupported if none of them accepts the call.
+  BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
@@ -6737,6 +6732,7 @@ class ResolvedOperator {
     RunBy(inputs, outputs, true);
   }
 
+  // Returns the number of tensors that a call returns, or that Run takes.
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
 
   // Returns the current operator, which later calls also run. If kernels are selected, a call with
@@ -6839,6 +6835,7 @@ class Operator : public OperatorBase {
                 "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
 
  public:
+  // Binds the node's tensors, as OperatorBase does, and makes the context of the node's device.
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : OperatorBase(def, ws, config), context_(def.device()) {
     context_.SwitchToDevice(0);  // for the constructors of derived classes
@@ -6848,6 +6845,7 @@ class Operator : public OperatorBase {
   // failure.
   bool RunOnDevice() override = 0;
 
+  // The members of OperatorBase, for this context.
   bool Run(int stream_id = 0) final {
     if (RunsDirectly()) [[likely]] {
       InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
@@ -6863,12 +6861,14 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  // True on the CPU for an operator whose work ends in RunOnDevice.
   bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
   bool SupportsAsyncScheduling() const override {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
   }
 
+  // The members of OperatorBase, on the context's stream.
   void RecordEvent(const char* error_message = nullptr) final {
     if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
@@ -6902,6 +6902,7 @@ class Operator : public OperatorBase {
     return Context::IsStreamFree(device(), stream_id);
   }
 
+  // Return the context in which the operator runs; getContext is Caffe2's spelling.
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
 
@@ -7105,6 +7106,57 @@ class Operator : public OperatorBase {
 
 #endif  // OPKIT_OP_OPERATOR_HPP_
 
+// ---- opkit/base/fixed_name.hpp
+// FixedName: a string literal as a template argument, so that names are checked at compile time.
+#ifndef OPKIT_BASE_FIXED_NAME_HPP_
+#define OPKIT_BASE_FIXED_NAME_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
+// lambdas inside functions whose template arguments hold a char array. It writes the name as
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
+// there.
+struct FixedName {
+  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
+
+  template <size_t N>
+  consteval FixedName(const char (&text)[N]) {
+    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
+    uint64_t* words[] = {&w0, &w1, &w2, &w3};
+    for (size_t i = 0; i + 1 < N; ++i)
+      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
+  }
+  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
+      : w0(a), w1(b), w2(c), w3(d) {}
+  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
+
+  std::string str() const {
+    const uint64_t words[] = {w0, w1, w2, w3};
+    std::string out;
+    for (size_t i = 0; i < 31; ++i) {
+      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
+      if (c == 0) break;
+      out += c;
+    }
+    return out;
+  }
+};
+
+namespace detail {
+
+// True if the text can stand where C++ has a name.
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
+  return !name.empty();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_FIXED_NAME_HPP_
+
 // ---- opkit/op/call/operator_call.hpp
 // OperatorCall: a ResolvedOperator's operator, bound to its own workspace and run on the caller's
 // tensors. It selects the kernel for the tensors' types and converts layouts if a kernel needs
@@ -7170,12 +7222,6 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #define OPKIT_OP_REGISTRATION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-consteval bool IsIdentifier(std::string_view name) {
-  for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
-  return !name.empty();
-}
 
 template <class Op>
 inline constexpr bool kTakesConfig =
@@ -7383,47 +7429,6 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
       (opkit_use_registrations_of_##group(), true)
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_
-
-// ---- opkit/base/fixed_name.hpp
-// FixedName: a string literal as a template argument, so that names are checked at compile time.
-#ifndef OPKIT_BASE_FIXED_NAME_HPP_
-#define OPKIT_BASE_FIXED_NAME_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
-// lambdas inside functions whose template arguments hold a char array. It writes the name as
-// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
-// there.
-struct FixedName {
-  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
-
-  template <size_t N>
-  consteval FixedName(const char (&text)[N]) {
-    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
-    uint64_t* words[] = {&w0, &w1, &w2, &w3};
-    for (size_t i = 0; i + 1 < N; ++i)
-      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
-  }
-  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
-      : w0(a), w1(b), w2(c), w3(d) {}
-  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
-
-  std::string str() const {
-    const uint64_t words[] = {w0, w1, w2, w3};
-    std::string out;
-    for (size_t i = 0; i < 31; ++i) {
-      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
-      if (c == 0) break;
-      out += c;
-    }
-    return out;
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
 // ---- opkit/op/typed/typed_values.hpp
 // The parameters of a typed operator: In, OptionalIn, Out and Attr. Each has its name in its type.
@@ -8245,9 +8250,11 @@ concept DefaultFor =
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
+  // OPKIT_OP makes it.
   explicit TypedOp(detail::TypedSchemaPtr typed) : typed_(std::move(typed)) {}
 
-  TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
+  // Sets the sentences that `opkit ops` and references show.
+  TypedOp Doc(std::string doc) { return schema().Doc(std::move(doc)), *this; }
 
   // Requires the same shape of all these inputs and gives it to these outputs.
   template <FixedName... Names>
@@ -8328,11 +8335,11 @@ class TypedOp {
       constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
       constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
       if constexpr (kByElement && std::is_arithmetic_v<T>)
-        schema().SetDefault(Name.str(), static_cast<double>(value));
+        schema().Default(Name.str(), static_cast<double>(value));
       else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>)
-        schema().SetDefault(Name.str(), value);  // its range is checked when it is read
+        schema().Default(Name.str(), value);  // its range is checked when it is read
       else
-        schema().SetDefault(Name.str(), static_cast<Value>(value));
+        schema().Default(Name.str(), static_cast<Value>(value));
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -8349,17 +8356,16 @@ class TypedOp {
                   "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
                   "function");
     if constexpr (kStrings) {
-      schema().SetValues(Name.str(), {values.begin(), values.end()});
+      schema().Values(Name.str(), {values.begin(), values.end()});
       if (std::is_same_v<Value, std::string> && schema().FindAttribute(Name.str())->required)
-        schema().SetDefault(Name.str(), *values.begin());
+        schema().Default(Name.str(), *values.begin());
       return *this;
     } else {
       return detail::IgnoredOp();
     }
   }
-  // Sets the floating-point operations for each element of output 0.
-  TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
-  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // OpSchema's name
+  // Sets the floating-point operations for each element of output 0, as in OpSchema.
+  TypedOp PointwiseCost(uint64_t flops) { return schema().PointwiseCost(flops), *this; }
   // Sets the floating-point operations of a run by a function (const InferenceContext&) -> uint64_t
   // of the attributes and shapes.
   template <std::invocable<const InferenceContext&> F>
@@ -8876,6 +8882,7 @@ class Graph {
   // kAlreadyExists if the value is an output already.
   Graph& AddOutput(std::string name);
 
+  // Return the parts of the graph, in their order; an index of a node is its place in nodes().
   const std::vector<GraphInput>& inputs() const { return inputs_; }
   const std::vector<GraphConstant>& constants() const { return constants_; }
   const std::vector<OperatorDef>& nodes() const { return nodes_; }
@@ -8971,56 +8978,6 @@ class Graph {
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_HPP_
-
-// ---- opkit/graph/carried_graph.hpp
-// CarriedGraph: a Graph that a node carries, and access to it. SameGraph: bitwise equality of
-// graphs, by which nodes that carry graphs are compared.
-#ifndef OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-#define OPKIT_GRAPH_CARRIED_GRAPH_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
-bool SameOperation(const OperatorDef& a, const OperatorDef& b);
-
-// Functions for nodes that carry one graph and run it: type inference and gradient. MakeSubgraph
-// sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
-// loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
-// enough: the functions depend on no data that the setting thread wrote.
-struct CarriedGraphRules {
-  using Infer = void(const Graph& graph, InferenceContext& context);
-  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
-                            const std::vector<GradientValue>& g_output, GradientNames& names,
-                            GradientOpsMeta& meta);
-  std::atomic<Infer*> infer{nullptr};
-  std::atomic<MakeGradient*> make_gradient{nullptr};
-};
-OPKIT_IMAGE_LOCAL inline constinit CarriedGraphRules g_carried_graph_rules;
-
-// A subgraph that is a Graph. MakeSubgraph makes its objects.
-class OPKIT_EXPORT CarriedGraph : public SubgraphBase {
- public:
-  explicit CarriedGraph(Graph contents) : graph(std::move(contents)) {}
-  // Returns a subgraph of the same class with these contents.
-  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
-  const Graph graph;
-};
-
-}  // namespace detail
-
-// True if both graphs have the same inputs, constants, nodes and outputs, with the same names in
-// the same order. Compares attributes and tensors bit by bit.
-bool SameGraph(const Graph& a, const Graph& b);
-
-// Returns the Graph that a subgraph contains; null for a subgraph of another class.
-const Graph* GraphOf(const SubgraphBase& subgraph);
-// Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
-const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_CARRIED_GRAPH_HPP_
 
 // ---- opkit/graph/graph_view.hpp
 // GraphView: a snapshot of a graph as numbers: the producer and the consumers of each value, the
@@ -9189,6 +9146,56 @@ GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& know
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
+// ---- opkit/graph/graph_subgraph.hpp
+// GraphSubgraph: a Graph that a node carries, and access to it. SameGraph: bitwise equality of
+// graphs, by which nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
+bool SameOperation(const OperatorDef& a, const OperatorDef& b);
+
+// Functions for nodes that carry one graph and run it: type inference and gradient. MakeSubgraph
+// sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
+// loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
+// enough: the functions depend on no data that the setting thread wrote.
+struct GraphSubgraphRules {
+  using Infer = void(const Graph& graph, InferenceContext& context);
+  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
+                            const std::vector<GradientValue>& g_output, GradientNames& names,
+                            GradientOpsMeta& meta);
+  std::atomic<Infer*> infer{nullptr};
+  std::atomic<MakeGradient*> make_gradient{nullptr};
+};
+OPKIT_IMAGE_LOCAL inline constinit GraphSubgraphRules g_graph_subgraph_rules;
+
+// A subgraph that is a Graph. MakeSubgraph makes its objects.
+class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {
+ public:
+  explicit GraphSubgraph(Graph contents) : graph(std::move(contents)) {}
+  // Returns a subgraph of the same class with these contents.
+  virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
+  const Graph graph;
+};
+
+}  // namespace detail
+
+// True if both graphs have the same inputs, constants, nodes and outputs, with the same names in
+// the same order. Compares attributes and tensors bit by bit.
+bool SameGraph(const Graph& a, const Graph& b);
+
+// Returns the Graph that a subgraph contains; null for a subgraph of another class.
+const Graph* GraphOf(const SubgraphBase& subgraph);
+// Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
+const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
 
 // ---- opkit/graph/dot.hpp
 // ToDot: writes a graph in the language of Graphviz, which draws it:
@@ -9664,7 +9671,7 @@ class PassList {
 
   // Runs all passes. Checks the graph before the first pass and after every pass. An error in a
   // pass or in its result names the pass. Calls watch(name, before, after) after every pass:
-  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
+  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + ToString(a, b)); });
   Graph Run(Graph graph, Watch watch = {},
             UnknownOperators unknown = UnknownOperators::kRefused) const;
 
@@ -9724,7 +9731,7 @@ struct SelectedKernel {
 // The kernels of a graph's nodes. A node without an entry gets its kernel by the usual rules.
 //
 //   Selection chosen = plan.selection();
-//   WriteFile("model.selection", ToString(chosen));            // … and in another process
+//   SaveFile("model.selection", ToString(chosen));            // … and in another process
 //   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
 struct Selection {
   std::vector<SelectedKernel> nodes;
@@ -9752,8 +9759,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct PartitionReport;  // graph/partition/report.hpp
 
+// The options of Compile.
 struct PlanOptions {
-  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Default(). Any number
+  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
   // but that pool's gives the plan a pool of its own.
   int threads = 0;
   // Nodes are called in one fixed order, whatever the number of threads.
@@ -9769,12 +9777,12 @@ struct PlanOptions {
   PartitionReport* partition_report = nullptr;
   MemoryPlanOptions memory = {};
   // Backends to try for every node, in this order: after those that the node names, before those
-  // preferred for the program (SetGlobalEnginePref). Compile reads the program's preferences once:
-  // shapes that the plan meets later use the same.
+  // preferred for the program (OpRegistry::SetPreference). Compile reads the program's preferences
+  // once: shapes that the plan meets later use the same.
   std::vector<std::string> backends = {};
-  // Requires every backend that a node names. A backend that is only preferred for the program or
-  // the plan must exist: Compile throws kNotFound instead of passing it over.
-  bool strict_backends = false;
+  // kRequired requires every backend that a node names. A backend that is only preferred for the
+  // program or the plan must exist: Compile throws kNotFound instead of passing it over.
+  BackendNeed backend_need = kPreferred;
   // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
   // kernel does not exist or does not take its node.
   Selection selection = {};
@@ -9864,12 +9872,6 @@ class Plan {
   // Explains why each node has its kernel, and what conversions between layouts cost.
   Explanation Explain() const;
 
-  // Describes for people the schedule, the memory plan and each node's kernel, for the shapes of
-  // the last run or for the given shapes: Describe({{"X", {1, 3, 224, 224}}}). Without known
-  // shapes, describes the nodes and their types.
-  std::string Describe() const;
-  std::string Describe(const std::vector<std::pair<std::string, Shape>>& shapes) const;
-
   // The state that executors of the plan share.
   const detail::IntrusivePtr<detail::PlanState>& state() const { return state_; }
 
@@ -9879,6 +9881,12 @@ class Plan {
 
   detail::IntrusivePtr<detail::PlanState> state_;
 };
+
+// Returns text for people: the schedule, the memory plan and each node's kernel, for the shapes of
+// the last run or for the given shapes: ToString(plan, {{"X", {1, 3, 224, 224}}}). Without known
+// shapes: the nodes and their types.
+std::string ToString(const Plan& plan);
+std::string ToString(const Plan& plan, const std::vector<std::pair<std::string, Shape>>& shapes);
 
 // Makes a plan of a copy of the graph. If the graph declares the dtype and shape of every input,
 // selects kernels and plans memory at once, else for each set of shapes at its first run. Throws
@@ -9907,7 +9915,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // that share bytes in place are one box with both names. A value whose shape a run decides has the
 // box of its bound, and "(at most)" behind its name. Throws the errors of Plan::memory(), and
 // kNotFound for a device on which the plan has no arena.
-std::string DrawMemory(const Plan& plan, Device device = {});
+std::string ToSvg(const Plan& plan, Device device = {});
 
 // Returns the graph for Graphviz, for the shapes used last, with the backend of each node.
 // Converters between layouts are orange. Throws the errors of Plan::memory().
@@ -9971,10 +9979,13 @@ class NamedTensors {
 // Each new set of input shapes is planned once and kept, for up to PlanOptions::max_shapes sets.
 class Executor : public Observable<Executor> {
  public:
+  // Makes the operators and takes their memory if the plan knows all shapes; otherwise the first
+  // run does so, and every run with new shapes.
   explicit Executor(Plan plan);
   // Cancels a run of RunAsync that is in progress; returns when no operator is running.
   ~Executor();
 
+  // Returns the plan that runs.
   const Plan& plan() const;
 
   // Runs with these inputs and the bound tensors. Throws kNotFound for a name that is no input;
@@ -10127,7 +10138,7 @@ bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
                       const std::vector<GradientValue>& g_output, GradientNames& names,
                       GradientOpsMeta& meta);
 // Installs MakeBodyGradient: from now on a node that carries one graph and runs it has a gradient.
-void UseGradientsOfCarriedGraphs();
+void UseGradientsOfGraphSubgraphs();
 
 }  // namespace detail
 }}  // namespace opkit
@@ -10307,21 +10318,21 @@ struct MemoryTable {
 
 // Parses the text of a file. Its columns may have any order, with or without `offset`; an id is any
 // text without a comma. Throws kInvalidArgument; the message begins with the line number.
-MemoryTable ReadMemoryCsv(std::string_view text);
+MemoryTable ParseMemoryCsv(std::string_view text);
 
 // Writes the text of a file. Without `ids`, numbers the buffers from 0; without `offsets`, omits
 // that column. Throws kInvalidArgument if there are not as many offsets or ids as buffers, and for
 // an id with a comma or a line end.
-std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
-                           const std::vector<int64_t>& offsets = {},
-                           const std::vector<std::string>& ids = {});
+std::string ToCsv(const std::vector<MemoryInterval>& buffers,
+                  const std::vector<int64_t>& offsets = {},
+                  const std::vector<std::string>& ids = {});
 
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
 // ---- opkit/graph/print/memory_svg.hpp
-// DrawMemoryPlan: draws a memory plan: time from left to right, addresses from bottom to top, a
+// ToSvg: draws a memory plan: time from left to right, addresses from bottom to top, a
 // rectangle for each buffer, coloured by its lifetime, and a line at the lower bound.
 #ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 #define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
@@ -10340,15 +10351,15 @@ struct MemorySvgOptions {
 // and arena bytes, lower bound and ratio below the title. A tooltip shows name, size and lifetime
 // of the buffer under the mouse. Throws kInvalidArgument if there are not as many offsets or names
 // as buffers.
-std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
-                           const MemorySvgOptions& options = {});
+std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                  const MemorySvgOptions& options = {});
 
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
 
 // ---- opkit/graph/print/print.hpp
-// PrintGraph: prints a graph as text, with one line for each input, constant, node and output; or
+// ToString: prints a graph as text, with one line for each input, constant, node and output; or
 // the difference between the texts of two graphs, which shows the effect of a pass.
 #ifndef OPKIT_GRAPH_PRINT_PRINT_HPP_
 #define OPKIT_GRAPH_PRINT_PRINT_HPP_
@@ -10356,14 +10367,14 @@ std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers, const Mem
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns lines such as "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) ->
-// (Y)", "output Y". A node's line has its attributes, and its device, engine and control inputs if
-// they are set. A graph with errors can be printed too.
-std::string PrintGraph(const Graph& graph);
+// (Y)", "output Y". A node's line has its attributes, and its device, backends and control inputs
+// if they are set. A graph with errors can be printed too.
+std::string ToString(const Graph& graph);
 
 // Returns the lines of both graphs: "- " before lines that only `before` has, "+ " before lines
 // that only `after` has, two spaces before common lines. The time is proportional to the product of
 // the numbers of lines that differ.
-std::string PrintGraph(const Graph& before, const Graph& after);
+std::string ToString(const Graph& before, const Graph& after);
 
 }}  // namespace opkit
 
@@ -10605,17 +10616,17 @@ struct PartitionReport {
   std::vector<Subgraph> subgraphs;
 
   int num_taken() const;  // nodes in accepted subgraphs
-  // Returns text for people: a few lines for each subgraph, then a line for each node.
-  std::string ToText() const;
-  // Returns {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes",
-  // "inputs", "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
-  // "flat_ns", "own_ns", "rejected"}], "nodes": [{"node": 0, "op", "name", "subgraph" and
-  // "taken_by", or "refused": {partitioner: reason}}]}.
-  std::string ToJson() const;
-  // Returns the graph in the language of Graphviz, with a coloured box around each accepted
-  // subgraph.
-  std::string ToDot(const DotOptions& options = {}) const;
 };
+
+// Returns text for people: a few lines for each subgraph, then a line for each node.
+std::string ToString(const PartitionReport& report);
+// Returns {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes",
+// "inputs", "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
+// "flat_ns", "own_ns", "rejected"}], "nodes": [{"node": 0, "op", "name", "subgraph" and
+// "taken_by", or "refused": {partitioner: reason}}]}.
+std::string ToJson(const PartitionReport& report);
+// Returns the graph in the language of Graphviz, with a coloured box around each accepted subgraph.
+std::string ToDot(const PartitionReport& report, const DotOptions& options = {});
 
 }}  // namespace opkit
 
@@ -10905,7 +10916,7 @@ class NamedParts {
 
 // ---- opkit/graph/partition/cut.hpp
 // CutSubgraphs: joins the nodes that a partitioner takes into few subgraphs, each of which can run
-// as one node. LeavingPath: shows why a set of nodes cannot. Both work only on numbers.
+// as one node. PathThroughOutside: shows why a set of nodes cannot. Both work only on numbers.
 #ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
 #define OPKIT_GRAPH_PARTITION_CUT_HPP_
 
@@ -10951,7 +10962,7 @@ CutResult CutSubgraphs(const CutProblem& problem);
 // Returns the nodes of a path that leaves the set and comes back to it: the first and last node are
 // inside. Empty if there is no such path; the set can then run as one node. `inside` has an element
 // for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
-std::vector<int> LeavingPath(const CutProblem& problem, const std::vector<char>& inside);
+std::vector<int> PathThroughOutside(const CutProblem& problem, const std::vector<char>& inside);
 
 }}  // namespace opkit
 
@@ -11046,10 +11057,13 @@ class PartitionValue {
 // A node. A cheap handle that is valid as long as its view.
 class PartitionNode {
  public:
+  // A handle of the node with this number; -1 for none.
   PartitionNode(const PartitionView* view, int index) : view_(view), index_(index) {}
 
+  // exists() is false for a node that there is none of; then no other member may be called.
   bool exists() const { return index_ >= 0; }
   int index() const { return index_; }
+  // Return the node as the graph has it, and its parts.
   const OperatorDef& def() const;
   const std::string& op() const { return def().type(); }
   const std::string& name() const { return def().name(); }
@@ -11084,6 +11098,7 @@ class PartitionView {
   PartitionView(const GraphView& structure, const GraphTypes& types, std::vector<char> taken = {})
       : structure_(&structure), types_(&types), taken_(std::move(taken)) {}
 
+  // Return the graph, its GraphView and its inferred types, and the numbers of nodes and values.
   const Graph& graph() const { return structure_->graph(); }
   const GraphView& structure() const { return *structure_; }
   const GraphTypes& types() const { return *types_; }
@@ -11134,6 +11149,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The nodes that a partitioner takes or refuses. Taking a node again changes its kind and set.
 class PartitionAnswer {
  public:
+  // An answer that takes nothing yet.
   explicit PartitionAnswer(const PartitionView& view)
       : view_(&view),
         kinds_(detail::Index(view.num_nodes()), kNotTaken),
@@ -11154,6 +11170,7 @@ class PartitionAnswer {
   void Refuse(const PartitionNode& node, std::string why) { Refuse(node.index(), std::move(why)); }
   void Refuse(int node, std::string why);
 
+  // Returns the view of the graph that the answer is about.
   const PartitionView& view() const { return *view_; }
   // By node: its kind, kNotTaken if it stays; its set; the reason of a refusal.
   const std::vector<int>& kinds() const { return kinds_; }
@@ -11335,8 +11352,7 @@ void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer);
  *    end with a zero. Everything that is passed to a call lasts until the call returns; the
  *    description of a library lasts until the library is unloaded.
  * 6. No exception and no longjmp passes through a call in either direction.
- * 7. Several threads may call a function at once, for different instances; one thread at a time
- *    runs an instance.
+ * 7. Several threads may call a function at once, but only one at a time may run an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -11367,7 +11383,8 @@ enum {
   OPKIT_FAILED_PRECONDITION = 9,
   OPKIT_CANCELLED = 10,
   OPKIT_DEADLINE_EXCEEDED = 11,
-  OPKIT_FAILED = 12
+  OPKIT_FAILED = 12,
+  OPKIT_IO = 13 /* a file that cannot be opened, read or written; since 1.4 */
 };
 
 /* Element types. complex64 is two float32, complex128 two float64. */
@@ -12110,11 +12127,11 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
-// ---- opkit/op/abi/program_host.hpp
+// ---- opkit/op/boundary/host/program_host.hpp
 // The host whose functions this image's operators call, and whether the host is another program.
-// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+// Separate from op/boundary/host/host_table.hpp, because a library needs no table of its own.
+#ifndef OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -12136,13 +12153,13 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
-// ---- opkit/op/abi/op_tensor.hpp
+// ---- opkit/op/function/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its result. They wrap the plain
 // structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
-#define OPKIT_OP_ABI_OP_TENSOR_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
+#define OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -12157,8 +12174,6 @@ class DimsView : public std::span<const int64_t> {
 
 // The values that a function may return instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
-using MXReturnValue = ReturnValue;
-inline constexpr MXReturnValue MX_FAIL = FAIL, MX_SUCCESS = SUCCESS;  // MXNet's spellings
 
 // Success, or a failure with its text. One pointer, which is null for a success.
 class [[nodiscard]] OpStatus {
@@ -12210,7 +12225,7 @@ enum class OpReq : uint8_t {
   kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
   kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
-  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with setAcceptAdd()
+  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
@@ -12313,14 +12328,13 @@ class OpTensor {
       sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
 };
 static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
-using MXTensor = OpTensor;
 
 }}  // namespace opkit
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
 
-#endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 // ---- opkit/op/function/partition_signature.hpp
 // MXNet's signatures of a partitioner's functions. Programs and libraries accept the same ones.
@@ -12384,12 +12398,12 @@ concept AcceptWithTensors =
 // Calls f with the parameters of its form. The form with a pointer is MXNet 1.7's, which uses the
 // ids as flags: 0 leaves a node alone.
 template <class F>
-MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
-                               StringMapArgument& options) {
+ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
+                             StringMapArgument& options) {
   if constexpr (SupportedOpsOfVector<F>) {
-    return static_cast<MXReturnValue>(f(std::move(json), ids, options));
+    return static_cast<ReturnValue>(f(std::move(json), ids, options));
   } else {
-    const auto answer = static_cast<MXReturnValue>(
+    const auto answer = static_cast<ReturnValue>(
         f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
     for (int& id : ids)
       if (id == 0) id = -2;
@@ -12397,15 +12411,15 @@ MXReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
   }
 }
 template <class F>
-MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
-                                 StringMapArgument& options, StringMapArgument& attrs,
-                                 TensorMapArgument& args, TensorMapArgument& aux) {
+ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
+                               StringMapArgument& options, StringMapArgument& attrs,
+                               TensorMapArgument& args, TensorMapArgument& aux) {
   if constexpr (AcceptWithTensors<F>)
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
   else if constexpr (AcceptWithAttributes<F>)
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options, attrs));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs));
   else
-    return static_cast<MXReturnValue>(f(std::move(json), id, accept, options));
+    return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
 }
 
 }  // namespace detail
@@ -12413,14 +12427,168 @@ MXReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
-// ---- opkit/graph/partition/register_partitioner.hpp
+// ---- opkit/op/function/partitioner_builder.hpp
 // REGISTER_PARTITIONER: makes a partitioner of functions. They have the signatures of MXNet's
-// loadable partitioners, which read JSON, or opkit's typed signatures, which read PartitionView.
-#ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
-#define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+// loadable partitioners, which read JSON, or opkit's typed signatures, which read PartitionView and
+// need opkit/partition.hpp. The builder is one; its host is GraphPartitionerHost
+// (graph/partition/register_partitioner.hpp) in a unit that includes opkit/partition.hpp, else
+// LibraryPartitionerHost (plugin/export/library_partitioner.hpp).
+#ifndef OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
+#define OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
+
+// The names that the setters of REGISTER_PARTITIONER store, without the functions.
+struct PartitionerRecord {
+  std::string name, problem, subgraph_op = "Subgraph";
+  std::vector<std::pair<int, std::string>> subgraph_ops;  // for kinds with their own operator
+
+  // Returns the operator that replaces subgraphs of a kind.
+  const std::string& SubgraphOp(int kind) const {
+    for (size_t i = subgraph_ops.size(); i > 0; --i)  // the last call for the kind counts
+      if (subgraph_ops[i - 1].first == kind) return subgraph_ops[i - 1].second;
+    return subgraph_op;
+  }
+};
+
+}  // namespace detail
+
+// Sets the functions of a partitioner; REGISTER_PARTITIONER makes the builder. The setters accept
+// functions, function pointers and lambdas. Several threads may call these. If none of them takes
+// the options, a request with a partitioner's own option is an Error (kInvalidArgument). Functions
+// with MXNet's signatures return SUCCESS, or FAIL after OPKIT_ERROR_MSG. Typed functions
+// return nothing and throw errors.
+//
+//   void supported(const PartitionView& view, PartitionAnswer& answer) {
+//     for (const PartitionNode& node : view.nodes())
+//       if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
+//   }
+//   REGISTER_PARTITIONER(myProp).setSupportedOps(supported).setSubgraphOp("_custom_subgraph_op");
+//
+// Host stores the functions: kTakesMark<F> and kTakesReview<F> are true for its typed signatures.
+// Mark, Review and Selector convert a typed function, JsonMark and JsonReview one with MXNet's
+// signature.
+template <class Host>
+class BasicPartitionerBuilder {
+ public:
+  BasicPartitionerBuilder(const char* name, const char* file, int line) : host_(name, file, line) {}
+
+  // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
+  // optional third parameter; or it has MXNet's signature
+  //   ReturnValue f(std::string json, const int num_ids, int* ids,
+  //                   std::unordered_map<std::string, std::string>& options)
+  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
+  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
+  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
+  template <class F>
+  BasicPartitionerBuilder& setSupportedOps(F f) {
+    constexpr bool kTyped = Host::template kTakesMark<F>;
+    static_assert(kTyped || detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
+                  "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
+                  "answer), which needs opkit/partition.hpp, or ReturnValue f(std::string json, "
+                  "const int num_ids, int* ids, std::unordered_map<std::string, std::string>& "
+                  "options)");
+    if constexpr (kTyped)
+      return Once(host_.record().mark, "setSupportedOps", host_.Mark(std::move(f)));
+    else
+      return Once(host_.record().mark, "setSupportedOps",
+                  host_.JsonMark([f](std::string json, std::vector<int>& ids,
+                                     detail::StringMapArgument& options) mutable {
+                    return detail::CallSupportedOps(f, std::move(json), ids, options);
+                  }));
+  }
+  // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph; it
+  // needs opkit/partition.hpp:
+  //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
+  template <class F>
+  BasicPartitionerBuilder& setCreateSelector(F make) {
+    constexpr bool kFits = requires { host_.Selector(std::move(make)); };
+    static_assert(kFits,
+                  "setCreateSelector(f): write std::unique_ptr<SubgraphSelector> f(const "
+                  "PartitionView& view, const PartitionArguments& options), which needs "
+                  "opkit/partition.hpp");
+    if constexpr (kFits)
+      Once(host_.record().make_selector, "setCreateSelector", host_.Selector(std::move(make)));
+    return *this;
+  }
+  // Sets the operator that replaces a subgraph, or subgraphs of one kind. The default is
+  // "Subgraph", which runs the subgraph in the program.
+  BasicPartitionerBuilder& setSubgraphOp(std::string op) {
+    host_.record().subgraph_op = std::move(op);
+    return *this;
+  }
+  BasicPartitionerBuilder& setSubgraphOp(std::string op, int kind) {
+    host_.record().subgraph_ops.emplace_back(kind, std::move(op));
+    return *this;
+  }
+  // Sets the function that accepts or rejects every legal subgraph: void f(SubgraphReview&), with
+  // PartitionArguments as an optional second parameter, or MXNet's
+  //   ReturnValue f(std::string json, int subgraph_id, bool* accept,
+  //                   std::unordered_map<std::string, std::string>& options,
+  //                   std::unordered_map<std::string, std::string>& attrs,
+  //                   std::map<std::string, OpTensor>& args, std::map<std::string, OpTensor>& aux)
+  // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
+  // constants of the subgraph; `aux` is empty.
+  template <class F>
+  BasicPartitionerBuilder& setAcceptSubgraph(F f) {
+    constexpr bool kTyped = Host::template kTakesReview<F>;
+    static_assert(kTyped || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
+                      detail::AcceptWithTensors<F>,
+                  "setAcceptSubgraph(f): write void f(SubgraphReview& review), which needs "
+                  "opkit/partition.hpp, or ReturnValue f(std::string json, int subgraph_id, "
+                  "bool* accept, std::unordered_map<std::string, std::string>& options)");
+    if constexpr (kTyped)
+      return Once(host_.record().review, "setAcceptSubgraph", host_.Review(std::move(f)));
+    else
+      return Once(host_.record().review, "setAcceptSubgraph",
+                  host_.JsonReview(
+                      [f](std::string json, int id, bool* accept,
+                          detail::StringMapArgument& options, detail::StringMapArgument& attrs,
+                          detail::TensorMapArgument& args, detail::TensorMapArgument& aux) mutable {
+                        return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
+                                                          attrs, args, aux);
+                      }));
+  }
+  // Does the same as setAcceptSubgraph, which is MXNet's older name.
+  template <class F>
+  BasicPartitionerBuilder& setReviewSubgraph(F f) {
+    return setAcceptSubgraph(std::move(f));
+  }
+
+ private:
+  // Stores a function; a second call of the same setter is a problem of the registration.
+  template <class Function>
+  BasicPartitionerBuilder& Once(Function& slot, const char* setter, Function f) {
+    if (slot)
+      host_.record().problem = StrCat(setter, " is called twice");
+    else
+      slot = std::move(f);
+    return *this;
+  }
+
+  Host host_;
+};
+
+}}  // namespace opkit
+
+// Registers a partitioner at namespace scope: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…;
+#undef OPKIT_REGISTER_PARTITIONER  // the sentence of not_included.hpp
+#define OPKIT_REGISTER_PARTITIONER(name)                                               \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                      \
+  [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_partitioner_) =                \
+      ::opkit::BasicPartitionerBuilder<decltype(::opkit::detail::PartitionerHost(0))>( \
+          #name, __FILE__, __LINE__)
+
+#endif  // OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
+
+// ---- opkit/graph/partition/register_partitioner.hpp
+// Host of REGISTER_PARTITIONER in a unit that includes opkit/partition.hpp: the functions are
+// opkit's typed ones or MXNet's, and the partitioner is in this image's PartitionerRegistry.
+#ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+#define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // opkit's typed signatures of a partitioner's functions.
 template <class F>
@@ -12434,19 +12602,17 @@ template <class F>
 concept TypedReviewWithOptions =
     std::is_invocable_v<F&, SubgraphReview&, const PartitionArguments&>;
 
-// The functions and names that the setters of REGISTER_PARTITIONER store.
-struct PartitionerRecord {
-  using Mark = UniqueFunction<void(PartitionAnswer&, const PartitionArguments&)>;
-  using MakeSelector = UniqueFunction<std::unique_ptr<SubgraphSelector>(const PartitionView&,
-                                                                        const PartitionArguments&)>;
-  using Review = UniqueFunction<void(SubgraphReview&, const PartitionArguments&)>;
+// The functions that the setters of REGISTER_PARTITIONER store. Mutable: const members call them.
+struct GraphPartitionerRecord : PartitionerRecord {
+  using MarkFunction = UniqueFunction<void(PartitionAnswer&, const PartitionArguments&)>;
+  using SelectorFunction = UniqueFunction<std::unique_ptr<SubgraphSelector>(
+      const PartitionView&, const PartitionArguments&)>;
+  using ReviewFunction = UniqueFunction<void(SubgraphReview&, const PartitionArguments&)>;
 
-  std::string name, problem, subgraph_op = "Subgraph";
-  std::map<int, std::string> subgraph_ops;  // by kind; subgraph_op for other kinds
-  bool reads_options = false;               // a function takes the options
-  mutable Mark mark;                        // mutable: const members call these functions
-  mutable MakeSelector make_selector;
-  mutable Review review;
+  bool reads_options = false;  // a function takes the options
+  mutable MarkFunction mark;
+  mutable SelectorFunction make_selector;
+  mutable ReviewFunction review;
 };
 
 // The partitioner of a REGISTER_PARTITIONER.
@@ -12458,160 +12624,79 @@ class FunctionPartitioner final : public Partitioner {
       const PartitionView& view, const PartitionArguments& arguments) const override;
   OPKIT_INLINE std::string problem() const override;
 
-  PartitionerRecord record;
+  GraphPartitionerRecord record;
 };
 
 // A function with MXNet's signature. MarkByJson and ReviewByJson write the graph as JSON, call such
 // a function and apply its results.
 using SupportedOpsCall =
-    FunctionRef<MXReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
+    FunctionRef<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
 using AcceptCall =
-    FunctionRef<MXReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                              TensorMapArgument&, TensorMapArgument&)>;
+    FunctionRef<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
+                            TensorMapArgument&, TensorMapArgument&)>;
 void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                 SupportedOpsCall call);
 void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
 
-}  // namespace detail
-
-// Sets the functions of a partitioner; REGISTER_PARTITIONER makes the builder. The setters accept
-// functions, function pointers and lambdas. Several threads may call these. If none of them takes
-// the options, a request with a partitioner's own option is an Error (kInvalidArgument). Functions
-// with MXNet's signatures return MX_SUCCESS, or MX_FAIL after OPKIT_ERROR_MSG. Typed functions
-// return nothing and throw errors.
-//
-//   void supported(const PartitionView& view, PartitionAnswer& answer) {
-//     for (const PartitionNode& node : view.nodes())
-//       if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
-//   }
-//   REGISTER_PARTITIONER(myProp).setSupportedOps(supported).setSubgraphOp("_custom_subgraph_op");
-class PartitionerBuilder {
+// The host of a BasicPartitionerBuilder. Adds the partitioner to the registry.
+class GraphPartitionerHost {
  public:
-  OPKIT_INLINE PartitionerBuilder(const char* name, const char* file, int line) noexcept;
+  template <class F>
+  static constexpr bool kTakesMark = TypedSupportedOps<F> || TypedSupportedOpsWithOptions<F>;
+  template <class F>
+  static constexpr bool kTakesReview = TypedReview<F> || TypedReviewWithOptions<F>;
 
-  // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
-  // optional third parameter; or it has MXNet's signature
-  //   MXReturnValue f(std::string json, const int num_ids, int* ids,
-  //                   std::unordered_map<std::string, std::string>& options)
-  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
-  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
-  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
+  OPKIT_INLINE GraphPartitionerHost(const char* name, const char* file, int line) noexcept;
+  GraphPartitionerRecord& record() { return partitioner_->record; }
+
   template <class F>
-  PartitionerBuilder& setSupportedOps(F f) {
-    static_assert(detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F> ||
-                      detail::TypedSupportedOps<F> || detail::TypedSupportedOpsWithOptions<F>,
-                  "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
-                  "answer), or MXReturnValue f(std::string json, const int num_ids, int* ids, "
-                  "std::unordered_map<std::string, std::string>& options)");
-    record().reads_options |=
-        detail::TypedSupportedOpsWithOptions<F> || !detail::TypedSupportedOps<F>;
-    if constexpr (detail::TypedSupportedOpsWithOptions<F>)
-      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
-        f(answer.view(), answer, arguments);
-      });
-    else if constexpr (detail::TypedSupportedOps<F>)
-      return SetMark([f](PartitionAnswer& answer, const PartitionArguments&) mutable {
-        f(answer.view(), answer);
-      });
-    else
-      return SetMark([f](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
-        detail::MarkByJson(
-            answer, arguments,
-            [&f](std::string json, std::vector<int>& ids, detail::StringMapArgument& options) {
-              return detail::CallSupportedOps(f, std::move(json), ids, options);
-            });
-      });
+  GraphPartitionerRecord::MarkFunction Mark(F f) {
+    record().reads_options |= TypedSupportedOpsWithOptions<F>;
+    return
+        [f](PartitionAnswer& answer, [[maybe_unused]] const PartitionArguments& arguments) mutable {
+          if constexpr (TypedSupportedOpsWithOptions<F>)
+            f(answer.view(), answer, arguments);
+          else
+            f(answer.view(), answer);
+        };
   }
-  // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph:
-  //   std::unique_ptr<SubgraphSelector> f(const PartitionView&, const PartitionArguments&).
-  PartitionerBuilder& setCreateSelector(detail::PartitionerRecord::MakeSelector make) {
+  template <class F>
+  GraphPartitionerRecord::MarkFunction JsonMark(F call) {
     record().reads_options = true;
-    return Once(record().make_selector, "setCreateSelector", std::move(make));
+    return [call](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+      MarkByJson(answer, arguments, call);
+    };
   }
-  // Sets the operator that replaces a subgraph, or subgraphs of one kind. The default is
-  // "Subgraph", which runs the subgraph in the program.
-  PartitionerBuilder& setSubgraphOp(std::string op) {
-    record().subgraph_op = std::move(op);
-    return *this;
+  GraphPartitionerRecord::SelectorFunction Selector(GraphPartitionerRecord::SelectorFunction make) {
+    record().reads_options = true;
+    return make;
   }
-  PartitionerBuilder& setSubgraphOp(std::string op, int kind) {
-    record().subgraph_ops[kind] = std::move(op);
-    return *this;
-  }
-  // Sets the function that accepts or rejects every subgraph: void f(SubgraphReview&), with
-  // PartitionArguments as an optional second parameter, or MXNet's
-  //   MXReturnValue f(std::string json, int subgraph_id, bool* accept,
-  //                   std::unordered_map<std::string, std::string>& options,
-  //                   std::unordered_map<std::string, std::string>& attrs,
-  //                   std::map<std::string, MXTensor>& args, std::map<std::string, MXTensor>& aux)
-  // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
-  // constants of the subgraph; `aux` is empty.
   template <class F>
-  PartitionerBuilder& setAcceptSubgraph(F f) {
-    static_assert(
-        detail::TypedReview<F> || detail::TypedReviewWithOptions<F> || detail::AcceptOfJson<F> ||
-            detail::AcceptWithAttributes<F> || detail::AcceptWithTensors<F>,
-        "setAcceptSubgraph(f): write void f(SubgraphReview& review), or MXReturnValue "
-        "f(std::string json, int subgraph_id, bool* accept, std::unordered_map<std::string, "
-        "std::string>& options)");
-    record().reads_options |= detail::TypedReviewWithOptions<F> || !detail::TypedReview<F>;
-    if constexpr (detail::TypedReviewWithOptions<F>)
-      return Once(record().review, "setAcceptSubgraph",
-                  detail::PartitionerRecord::Review(std::move(f)));
-    else if constexpr (detail::TypedReview<F>)
-      return Once(
-          record().review, "setAcceptSubgraph",
-          detail::PartitionerRecord::Review(
-              [f](SubgraphReview& review, const PartitionArguments&) mutable { f(review); }));
-    else
-      return Once(
-          record().review, "setAcceptSubgraph",
-          detail::PartitionerRecord::Review(
-              [f](SubgraphReview& review, const PartitionArguments& arguments) mutable {
-                detail::ReviewByJson(
-                    review, arguments,
-                    [&f](std::string json, int id, bool* accept, detail::StringMapArgument& options,
-                         detail::StringMapArgument& attrs, detail::TensorMapArgument& args,
-                         detail::TensorMapArgument& aux) {
-                      return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
-                                                        attrs, args, aux);
-                    });
-              }));
+  GraphPartitionerRecord::ReviewFunction Review(F f) {
+    record().reads_options |= TypedReviewWithOptions<F>;
+    return
+        [f](SubgraphReview& review, [[maybe_unused]] const PartitionArguments& arguments) mutable {
+          if constexpr (TypedReviewWithOptions<F>)
+            f(review, arguments);
+          else
+            f(review);
+        };
   }
-  // Does the same as setAcceptSubgraph, which is the older name.
   template <class F>
-  PartitionerBuilder& setReviewSubgraph(F f) {
-    return setAcceptSubgraph(std::move(f));
+  GraphPartitionerRecord::ReviewFunction JsonReview(F call) {
+    record().reads_options = true;
+    return [call](SubgraphReview& review, const PartitionArguments& arguments) mutable {
+      ReviewByJson(review, arguments, call);
+    };
   }
 
  private:
-  detail::PartitionerRecord& record() { return partitioner_->record; }
-  PartitionerBuilder& SetMark(detail::PartitionerRecord::Mark mark) {
-    return Once(record().mark, "setSupportedOps", std::move(mark));
-  }
-  // Stores a function; a second call of the same setter is a problem of the registration.
-  template <class Function>
-  PartitionerBuilder& Once(Function& slot, const char* setter, Function f) {
-    if (slot)
-      record().problem = StrCat(setter, " is called twice");
-    else
-      slot = std::move(f);
-    return *this;
-  }
-
-  detail::IntrusivePtr<detail::FunctionPartitioner> partitioner_;
+  IntrusivePtr<FunctionPartitioner> partitioner_;
 };
+GraphPartitionerHost PartitionerHost(int);  // REGISTER_PARTITIONER prefers it to the library's
 
+}  // namespace detail
 }}  // namespace opkit
-
-// Registers a partitioner: REGISTER_PARTITIONER(myProp).setSupportedOps(…)…; at namespace scope, in
-// a program or in a library that includes opkit/partition.hpp. In a library without that header,
-// the macro has no typed forms (plugin/author.hpp).
-#undef OPKIT_REGISTER_PARTITIONER
-#define OPKIT_REGISTER_PARTITIONER(name)                                                       \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_PARTITIONER);                                              \
-  [[maybe_unused]] static const ::opkit::PartitionerBuilder OPKIT_UNIQUE(opkit_partitioner_) = \
-      ::opkit::PartitionerBuilder(#name, __FILE__, __LINE__)
 
 #endif  // OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 
@@ -12873,7 +12958,8 @@ OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
                                     "already exists",   "out of range",      "uninitialized",
                                     "out of memory",    "unsupported",       "failed precondition",
-                                    "cancelled",        "deadline exceeded", "operator failed"};
+                                    "cancelled",        "deadline exceeded", "operator failed",
+                                    "input or output"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -13456,7 +13542,7 @@ OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
   source.CheckStandard("ShareData");
   if (numel() != source.numel())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
-         source.Describe());
+         source);
   if (!source.is_dense())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
   Tensor shared = source;
@@ -13585,11 +13671,11 @@ OPKIT_INLINE void Tensor::SetDevice(Device device) {
   device_ = device;
 }
 
-OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, shape_, " on ", device_);
-  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
-  if (!is_dense()) out += StrCat(" with strides", strides_);
-  if (!initialized()) out += " (uninitialized)";
+OPKIT_INLINE std::string ToString(const Tensor& tensor) {
+  std::string out = StrCat(tensor.dtype_, tensor.shape_, " on ", tensor.device_);
+  if (!tensor.layout_.is_standard()) out += StrCat(" in ", tensor.layout_);
+  if (!tensor.is_dense()) out += StrCat(" with strides", tensor.strides_);
+  if (!tensor.initialized()) out += " (uninitialized)";
   return out;
 }
 
@@ -13605,7 +13691,7 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
 
 OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
                                      std::initializer_list<detail::Text> parts) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
+  throw Error(code, StrCat("tensor ", *this, ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
@@ -14120,13 +14206,13 @@ struct InternedNames {
   int64_t room = INT64_MAX;
 
   // Never destroyed at the end of the process: threads may still intern names then.
-  static InternedNames& Get() {
+  static InternedNames& Global() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Get(); };
-      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
-                     [] { Get().mutex.ResetAfterFork(); });
+      g_delete_names = [] { delete &Global(); };
+      pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
+                     [] { Global().mutex.ResetAfterFork(); });
       return made;
     }();
     return *table;
@@ -14150,7 +14236,7 @@ inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  InternedNames& table = InternedNames::Get();
+  InternedNames& table = InternedNames::Global();
   MutexLock lock(table.mutex);
   int found = table.names.Find(name);
   if (found < 0) {
@@ -14177,12 +14263,12 @@ OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
   return detail::NumberOfName(name, true);
 }
 OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   table.room = bytes;
 }
 OPKIT_INLINE std::string InternedName(uint32_t number) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   const int at = static_cast<int>(number);
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
@@ -14754,7 +14840,7 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
   for (int i = 0; i < slots; ++i) delete workers_[i].load();
 }
 
-OPKIT_INLINE ThreadPool& ThreadPool::Default() {
+OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
     return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
@@ -15160,7 +15246,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
           int{ThreadPool::kMaxThreads});
   static constinit detail::Mutex mutex;
   detail::MutexLock lock(mutex);
-  ThreadPool& pool = ThreadPool::Default();
+  ThreadPool& pool = ThreadPool::Global();
   const detail::OwnThreads* const before = detail::g_own_threads.load();
   const int pool_threads = before ? before->pool_threads : pool.threads();
   const detail::OwnThreads* const now =
@@ -15349,7 +15435,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
     if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!input->initialized())
       Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
-            input->Describe(), ": nothing was written to it");
+            ToString(*input), ": nothing was written to it");
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -15631,35 +15717,35 @@ OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const ch
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+OPKIT_INLINE OpSchema& OpSchema::Default(std::string_view name, Attribute value) {
   if (AttributeSchema* found = Declared(name, "a default")) {
     found->required = false;
     found->default_value = std::move(value);
   }
   return *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+OPKIT_INLINE OpSchema& OpSchema::Values(std::string_view name, std::vector<std::string> values) {
   if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShape() {
-  return TensorInferenceFunction([](InferenceContext& c) {
+  return Infer([](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) detail::InferLike(c, i, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInput(int input) {
-  return TensorInferenceFunction([input](InferenceContext& c) {
+  return Infer([input](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) detail::InferLike(c, input, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
-  return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+  return Infer([inputs = std::move(inputs)](InferenceContext& c) {
     for (int i = 0; int input : inputs) detail::InferLike(c, input, i++);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int dim) {
-  return TensorInferenceFunction([=](InferenceContext& c) {
+  return Infer([=](InferenceContext& c) {
     const SymbolicShape& in = c.input_shape(input);
     const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
     if (in.has_rank() && (axis < 0 || axis >= in.rank()))
@@ -15669,32 +15755,31 @@ OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int 
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::ScalarType(DType dtype) {
-  return TensorInferenceFunction([dtype](InferenceContext& c) {
+  return Infer([dtype](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
-  return CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                                       const std::vector<TensorInfo>& outputs) {
+  return Cost([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) {
     OpCost cost = detail::Traffic(inputs, outputs);
     if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
     return cost;
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return CostInferenceFunction(
-      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
-                                 const std::vector<TensorInfo>& outputs) mutable {
-        OpCost cost = detail::Traffic(inputs, outputs);
-        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-        const InferenceContext context(def, inputs, outputs);
-        bool all = true;
-        for (const TensorInfo& output : outputs) all &= known(output);
-        for (size_t i = 0; i < inputs.size(); ++i)
-          all &= known(inputs[i]) || def.inputs()[i].empty();
-        if (all) cost.flops = flops(context);
-        return cost;
-      });
+  return Cost([flops = std::move(flops)](const OperatorDef& def,
+                                         const std::vector<TensorInfo>& inputs,
+                                         const std::vector<TensorInfo>& outputs) mutable {
+    OpCost cost = detail::Traffic(inputs, outputs);
+    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+    const InferenceContext context(def, inputs, outputs);
+    bool all = true;
+    for (const TensorInfo& output : outputs) all &= known(output);
+    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+    if (all) cost.flops = flops(context);
+    return cost;
+  });
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -16258,14 +16343,14 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
-    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
                                                          DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
-    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for operator ", op, " on ", ToString(device),
           ", where it has no kernel");
 }
 OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
@@ -16511,7 +16596,7 @@ namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
 // session lasts to the end of the process, or until the program calls Profiler::Start.
-// WriteProfileFile then writes the file, with the process id for each "%p" in its name. Returns
+// SaveProfileFile then writes the file, with the process id for each "%p" in its name. Returns
 // true if a session was started, by this call or an earlier one.
 bool ProfileByEnvironment();
 
@@ -16616,7 +16701,7 @@ OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
   for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
   out += ", on " + ToString(def.device());
-  if (!def.engine().empty()) out += ", engine " + def.engine();
+  if (!def.backends().empty()) out += ", backend " + def.backends();
   if (line > 0) out += StrCat(", registered at ", file, ":", line);
   return out;
 }
@@ -17040,8 +17125,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
 
 OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
-  BackendPreference order = SplitBackends(def.engine());
-  if (!def.requires_engine()) {
+  BackendPreference order = SplitBackends(def.backends());
+  if (!def.requires_backends()) {
     for (const std::string& name : AllowedBackends()) order.push_back(name);
     for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
       order.push_back(std::move(name));
@@ -17067,14 +17152,14 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
-  for (const std::string& name : SplitBackends(def.engine()))
+  for (const std::string& name : SplitBackends(def.backends()))
     if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
 }
 
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_engine()) asked.pop_back();  // its rank places the plain kernel
+  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -17089,7 +17174,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
-    if (def.requires_engine() && !Contains(asked, kernel->backend)) continue;
+    if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
     if (!allowed.empty() && !Contains(allowed, kernel->backend)) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
@@ -17098,14 +17183,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     for (size_t i = order.size() - 1; i > 0 && place(order[i]) < place(order[i - 1]); --i)
       std::swap(order[i], order[i - 1]);
   }
-  if (order.empty() && def.requires_engine()) {
+  if (order.empty() && def.requires_backends()) {
     CheckBackends(def);
     if (!refused.empty())
-      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
-            " on ", def.device(),
+      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ",
+            def.backends(), " on ", def.device(),
             ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
             std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
-    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.backends(),
           " on ", def.device(), ", which has none for it");
   }
   if (order.empty() && !refused.empty()) ThrowNoneAllowed(def, refused);
@@ -17556,8 +17641,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{}))
-      .Engine(options.engine, options.require_engine ? kRequired : kPreferred);
+  def_.Device(options.device.value_or(Device{})).Backends(options.backends, options.backend_need);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -18248,10 +18332,8 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
     const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
-  schema
-      .AllowInplace(
-          [typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
-      .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
+  schema.Inplace([typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
+      .Infer([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
 OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
@@ -18663,7 +18745,7 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
   for (OperatorDef& op : meta.ops) {
     op.IsGradientOp(true);
     if (maker.CopyDeviceOption()) op.Device(def.device());
-    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (maker.CopyEngine()) op.Backends(def.backends());
     if (!maker.CopyArguments()) continue;
     const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
     for (const NamedAttribute& arg : def.args())
@@ -18862,80 +18944,6 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
-
-// ---- opkit/graph/impl/carried_graph.ipp
-// Definitions: bitwise comparison of graphs and nodes, and access to the graph in a subgraph.
-#ifndef OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-#define OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
-// itself.
-inline bool SameBits(const Attribute& a, const Attribute& b) {
-  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
-  if (a.type() != b.type() || a.size() != b.size()) return false;
-  const auto bits = [](const Attribute& attribute) {
-    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
-    return std::vector<double>{attribute.Get<double>()};
-  };
-  const std::vector<double> x = bits(a), y = bits(b);
-  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
-}
-
-OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
-  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
-      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
-      a.args().size() != b.args().size())
-    return false;
-  for (const NamedAttribute& arg : a.args()) {  // in any order
-    const Attribute* other = b.args().Find(arg.name);
-    if (!other || !SameBits(arg.value, *other)) return false;
-  }
-  for (const NamedSubgraph& item : a.subgraphs()) {
-    const SubgraphBase* other = b.FindSubgraph(item.name);
-    if (!other || !item.graph->Equals(*other)) return false;
-  }
-  return true;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
-  const auto same = [](const auto& x, const auto& y, auto&& equal) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
-  };
-  return a.outputs() == b.outputs() &&
-         same(a.inputs(), b.inputs(),
-              [](const GraphInput& x, const GraphInput& y) {
-                return x.name == y.name && x.info.dtype == y.info.dtype &&
-                       x.info.shape == y.info.shape && x.info.device == y.info.device;
-              }) &&
-         same(a.constants(), b.constants(),
-              [](const GraphConstant& x, const GraphConstant& y) {
-                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
-              }) &&
-         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
-           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
-                  detail::SameOperation(x, y);
-         });
-}
-
-OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
-  const auto* box = dynamic_cast<const detail::CarriedGraph*>(&subgraph);
-  return box ? &box->graph : nullptr;
-}
-
-OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
-  const SubgraphBase* found = def.FindSubgraph(name);
-  return found ? GraphOf(*found) : nullptr;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_CARRIED_GRAPH_IPP_
 
 // ---- opkit/graph/impl/graph_view.ipp
 // GraphView's definitions: numbers the values, finds the edges between nodes and sorts the nodes
@@ -19570,6 +19578,80 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_INFERENCE_IPP_
 
+// ---- opkit/graph/impl/graph_subgraph.ipp
+// Definitions: bitwise comparison of graphs and nodes, and access to the graph in a subgraph.
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_SUBGRAPH_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_SUBGRAPH_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// True if two attributes are equal bit by bit. Unlike ==, 0.0 differs from -0.0, and a NaN equals
+// itself.
+inline bool SameBits(const Attribute& a, const Attribute& b) {
+  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  const auto bits = [](const Attribute& attribute) {
+    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
+    return std::vector<double>{attribute.Get<double>()};
+  };
+  const std::vector<double> x = bits(a), y = bits(b);
+  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+  if (a.type() != b.type() || a.device() != b.device() || a.backends() != b.backends() ||
+      a.requires_backends() != b.requires_backends() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
+    return false;
+  for (const NamedAttribute& arg : a.args()) {  // in any order
+    const Attribute* other = b.args().Find(arg.name);
+    if (!other || !SameBits(arg.value, *other)) return false;
+  }
+  for (const NamedSubgraph& item : a.subgraphs()) {
+    const SubgraphBase* other = b.FindSubgraph(item.name);
+    if (!other || !item.graph->Equals(*other)) return false;
+  }
+  return true;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
+  const auto same = [](const auto& x, const auto& y, auto&& equal) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+  };
+  return a.outputs() == b.outputs() &&
+         same(a.inputs(), b.inputs(),
+              [](const GraphInput& x, const GraphInput& y) {
+                return x.name == y.name && x.info.dtype == y.info.dtype &&
+                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+              }) &&
+         same(a.constants(), b.constants(),
+              [](const GraphConstant& x, const GraphConstant& y) {
+                return x.name == y.name && Attribute(x.value) == Attribute(y.value);
+              }) &&
+         same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
+           return x.name() == y.name() && x.inputs() == y.inputs() && x.outputs() == y.outputs() &&
+                  detail::SameOperation(x, y);
+         });
+}
+
+OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
+  const auto* box = dynamic_cast<const detail::GraphSubgraph*>(&subgraph);
+  return box ? &box->graph : nullptr;
+}
+
+OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
+  const SubgraphBase* found = def.FindSubgraph(name);
+  return found ? GraphOf(*found) : nullptr;
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_SUBGRAPH_IPP_
+
 // ---- opkit/graph/impl/dot.ipp
 // ToDot's definition: writes a graph's boxes and edges, and those of the graphs inside its nodes.
 #ifndef OPKIT_GRAPH_IMPL_DOT_IPP_
@@ -19625,7 +19707,7 @@ class DotWriter {
     if (!def.name().empty()) out += " '" + def.name() + "'";
     for (const NamedAttribute& arg : def.args()) out += "\n" + arg.name + "=" + ToString(arg.value);
     if (def.device() != Device{}) out += "\non " + ToString(def.device());
-    if (!def.engine().empty()) out += "\nengine " + def.engine();
+    if (!def.backends().empty()) out += "\nbackend " + def.backends();
     return out;
   }
 
@@ -19756,65 +19838,21 @@ OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
 
 #endif  // OPKIT_GRAPH_IMPL_DOT_IPP_
 
-// ---- opkit/profile/json_text.hpp
-// Appends strings and numbers of JSON to a text, fast enough for files of millions of lines.
-#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
-#define OPKIT_PROFILE_JSON_TEXT_HPP_
+// ---- opkit/base/json/json_writer.hpp
+// JsonWriter: appends JSON to a string. All JSON of the toolkit is written through it, so that
+// escapes, commas and numbers that JSON lacks are handled in one place.
+#ifndef OPKIT_BASE_JSON_JSON_WRITER_HPP_
+#define OPKIT_BASE_JSON_JSON_WRITER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
 // which `text` begins, or 0 if it begins with none.
-inline size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    if (!continues(1) || !continues(2)) return 0;
-    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    if (!continues(1) || !continues(2) || !continues(3)) return 0;
-    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
-  }
-  return 0;
-}
-
-// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
-// sequence.
-template <class F>
-void ForEachCharacter(std::string_view text, F f) {
-  while (!text.empty()) {
-    const size_t length = Utf8Length(text);
-    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-}
+size_t Utf8Length(std::string_view text);
 
 // Appends `text` in quotes, escaped by the rules of RFC 8259, with U+FFFD for each byte that is not
 // UTF-8.
-inline void AppendJsonString(std::string& out, std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  out += '"';
-  ForEachCharacter(text, [&](std::string_view character) {
-    const auto first = static_cast<unsigned char>(character[0]);
-    if (first == '"' || first == '\\') {
-      out += '\\';
-      out += character;
-    } else if (first < 0x20) {
-      out += "\\u00";
-      out += kHex[first >> 4];
-      out += kHex[first & 15];
-    } else {
-      out += character;
-    }
-  });
-  out += '"';
-}
+void AppendJsonString(std::string& out, std::string_view text);
 
 template <class Integer>
 void AppendInteger(std::string& out, Integer value) {
@@ -19822,31 +19860,84 @@ void AppendInteger(std::string& out, Integer value) {
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
-// Appends a number, or null for NaN and the infinities, which JSON cannot express.
-inline void AppendNumber(std::string& out, double value) {
-  char digits[32];
-  if (!__builtin_isfinite(value))
-    out += "null";
-  else
-    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-}
+// Appends the shortest text that reads back as the number, or null for NaN and the infinities,
+// which JSON cannot express.
+void AppendNumber(std::string& out, double value);
 
-// Appends `ns` as microseconds with three decimals.
-inline void AppendMicroseconds(std::string& out, int64_t ns) {
-  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
-  if (ns < 0) out += '-';
-  AppendInteger(out, size / 1000);
-  const auto rest = static_cast<int>(size % 1000);
-  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
-                           static_cast<char>('0' + rest / 10 % 10),
-                           static_cast<char>('0' + rest % 10)};
-  out.append(decimals, 4);
-}
+// Every call appends at once. Fast enough for files of millions of lines; a caller may move the
+// text away between two calls.
+//
+//   std::string text;
+//   JsonWriter json(text);
+//   json.BeginObject().Member("name", name).Member("sizes", std::vector{1, 2});
+//   json.Key("rows").BeginArray();
+//   for (const Row& row : rows) json.NewLine("  ").Value(row.time);
+//   json.EndArray().EndObject();
+class JsonWriter {
+ public:
+  enum Spacing {
+    kCompact,  // {"a":1,"b":2}
+    kSpaced    // {"a": 1, "b": 2}
+  };
+
+  // The string must outlive the writer.
+  explicit JsonWriter(std::string& out, Spacing spacing = kSpaced)
+      : out_(out), is_spaced_(spacing == kSpaced) {}
+  JsonWriter(const JsonWriter&) = delete;
+  JsonWriter& operator=(const JsonWriter&) = delete;
+
+  JsonWriter& BeginObject() { return Begin('{'); }
+  JsonWriter& EndObject() { return End('}'); }
+  JsonWriter& BeginArray() { return Begin('['); }
+  JsonWriter& EndArray() { return End(']'); }
+  // Begins a member of an object; the next call appends its value.
+  JsonWriter& Key(std::string_view name);
+  // Appends a bool, a number, a string, or a range of these as an array.
+  template <class T>
+  JsonWriter& Value(const T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      Item() += value ? "true" : "false";
+    } else if constexpr (std::is_integral_v<T>) {
+      AppendInteger(Item(), value);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      AppendNumber(Item(), value);
+    } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      AppendJsonString(Item(), value);
+    } else {
+      BeginArray();
+      for (const auto& element : value) Value(element);
+      EndArray();
+    }
+    return *this;
+  }
+  template <class T>
+  JsonWriter& Member(std::string_view name, const T& value) {
+    return Key(name).Value(value);
+  }
+  // Appends what precedes an item and returns the string, to which the caller appends one value in
+  // JSON.
+  std::string& Item();
+  // Begins the next item, key or end on a line of its own, after `indent`, a literal.
+  JsonWriter& NewLine(const char* indent = "") {
+    indent_ = indent;
+    return *this;
+  }
+
+ private:
+  JsonWriter& Begin(char bracket);
+  JsonWriter& End(char bracket);
+  void AppendNewLine();
+
+  std::string& out_;
+  const bool is_spaced_;
+  bool needs_comma_ = false;      // before the next item or key
+  const char* indent_ = nullptr;  // of the line to begin; null for none
+};
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
+#endif  // OPKIT_BASE_JSON_JSON_WRITER_HPP_
 
 // ---- opkit/profile/text_columns.hpp
 // Aligns text in columns, for the tables of profiles and of their comparison.
@@ -19904,30 +19995,6 @@ inline std::string EstimateOf(const Explanation::Candidate& one) {
   return text;
 }
 
-// Writes the members of a JSON object; the destructor closes the object.
-class JsonMembers {
- public:
-  explicit JsonMembers(std::string& out) : out_(out) { out_ += '{'; }
-  JsonMembers(const JsonMembers&) = delete;
-  JsonMembers& operator=(const JsonMembers&) = delete;
-  ~JsonMembers() { out_ += '}'; }
-  std::string& Member(std::string_view name) {
-    if (out_.back() != '{') out_ += ", ";
-    AppendJsonString(out_, name);
-    return out_ += ": ";
-  }
-  void Text(std::string_view name, std::string_view value) {
-    AppendJsonString(Member(name), value);
-  }
-  template <class Number>
-  void Value(std::string_view name, Number value) {
-    Member(name) += StrCat(value);
-  }
-
- private:
-  std::string& out_;
-};
-
 inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::string& indent,
                         std::string& text) {
   int step = 0;
@@ -19953,53 +20020,37 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
     }
   }
 }
-inline void AppendNodesJson(const std::vector<Explanation::Node>& nodes, std::string& out) {
-  out += '[';
+inline void WriteNodes(const std::vector<Explanation::Node>& nodes, JsonWriter& json) {
+  json.BeginArray();
   for (const Explanation::Node& node : nodes) {
-    if (&node != nodes.data()) out += ",\n";
-    JsonMembers object(out);
-    object.Text("name", node.name);
-    object.Text("text", node.text);
+    if (&node != nodes.data()) json.NewLine();
+    json.BeginObject().Member("name", node.name).Member("text", node.text);
     if (node.is_converter()) {
-      object.Text("from", node.from);
-      object.Text("to", node.to);
-      object.Value("bytes", node.bytes);
-      object.Value("ns", node.ns);
+      json.Member("from", node.from).Member("to", node.to);
+      json.Member("bytes", node.bytes).Member("ns", node.ns).EndObject();
       continue;
     }
-    object.Member("parts") += '[';
-    for (const std::string& part : node.parts) {
-      if (&part != node.parts.data()) out += ", ";
-      AppendJsonString(out, part);
-    }
-    out += ']';
-    object.Value("chosen", node.chosen);
-    object.Value("runner_up", node.runner_up);
-    object.Member("candidates") += '[';
+    json.Member("parts", node.parts).Member("chosen", node.chosen);
+    json.Member("runner_up", node.runner_up).Key("candidates").BeginArray();
     for (const Explanation::Candidate& one : node.candidates) {
-      if (&one != node.candidates.data()) out += ", ";
-      JsonMembers candidate(out);
-      candidate.Text("backend", one.backend);
-      candidate.Text("device", one.device);
-      candidate.Text("place", one.place);
-      candidate.Value("config", one.config);
-      candidate.Text("layouts", one.layouts);
-      candidate.Value("cost_ns", one.cost_ns);
-      candidate.Value("conversion_ns", one.conversion_ns);
-      candidate.Text("why_not", one.why_not);
+      json.BeginObject().Member("backend", one.backend).Member("device", one.device);
+      json.Member("place", one.place).Member("config", one.config);
+      json.Member("layouts", one.layouts).Member("cost_ns", one.cost_ns);
+      json.Member("conversion_ns", one.conversion_ns).Member("why_not", one.why_not).EndObject();
     }
-    out += ']';
-    if (node.bodies.empty()) continue;
-    object.Member("bodies") += '[';
-    for (const Explanation::Body& body : node.bodies) {
-      if (&body != node.bodies.data()) out += ", ";
-      JsonMembers inner(out);
-      inner.Text("name", body.name);
-      AppendNodesJson(body.nodes, inner.Member("nodes"));
+    json.EndArray();
+    if (!node.bodies.empty()) {
+      json.Key("bodies").BeginArray();
+      for (const Explanation::Body& body : node.bodies) {
+        json.BeginObject().Member("name", body.name).Key("nodes");
+        WriteNodes(body.nodes, json);
+        json.EndObject();
+      }
+      json.EndArray();
     }
-    out += ']';
+    json.EndObject();
   }
-  out += ']';
+  json.EndArray();
 }
 
 }  // namespace detail
@@ -20021,16 +20072,14 @@ OPKIT_INLINE std::string ToString(const Explanation& explanation) {
 
 OPKIT_INLINE std::string ToJson(const Explanation& explanation) {
   std::string out;
-  {
-    detail::JsonMembers all(out);
-    detail::AppendNodesJson(explanation.nodes, all.Member("nodes"));
-    all.Value("converters", explanation.converters);
-    all.Value("converted_bytes", explanation.converted_bytes);
-    all.Value("copies", explanation.copies);
-    all.Value("copied_bytes", explanation.copied_bytes);
-    all.Value("converted_constants", explanation.converted_constants);
-    all.Value("recomputed_nodes", explanation.recomputed_nodes);
-  }
+  detail::JsonWriter json(out);
+  json.BeginObject().Key("nodes");
+  detail::WriteNodes(explanation.nodes, json);
+  json.Member("converters", explanation.converters);
+  json.Member("converted_bytes", explanation.converted_bytes);
+  json.Member("copies", explanation.copies).Member("copied_bytes", explanation.copied_bytes);
+  json.Member("converted_constants", explanation.converted_constants);
+  json.Member("recomputed_nodes", explanation.recomputed_nodes).EndObject();
   return out;
 }
 
@@ -20446,7 +20495,7 @@ class SubexpressionMerger {
   }
   // Returns the group key of a constant: its type and up to 256 bytes of its data.
   static std::string FirstBytes(const Tensor& tensor) {
-    std::string out = tensor.Describe();
+    std::string out = ToString(tensor);
     const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
     if (!plain || !IsHostAccessible(tensor.device().type)) return out;
     return out.append(static_cast<const char*>(tensor.raw_data()),
@@ -21005,28 +21054,6 @@ OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 #endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
-// ---- opkit/graph/memory/node_order.hpp
-// OrderForFootprint: finds an order of a graph's nodes in which fewer bytes are live at once.
-// Called before memory is planned, for runs whose steps follow each other.
-#ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
-#define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Returns the most bytes that are live at once if nodes run in this order. A value is live from the
-// node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
-int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
-                  FunctionRef<int64_t(int value)> bytes);
-
-// Returns an order with a smaller PeakBytes than view.order(), or view.order() if it finds none.
-// List scheduling: the next node is the ready one that adds the fewest live bytes; of equal ones,
-// the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
-std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
-
 // ---- opkit/graph/node_bodies.hpp
 // RunsBodies: the interface by which an operator such as If shows the graphs of its node ("bodies")
 // to the plan. The plan selects kernels and plans memory for their nodes together with its own.
@@ -21360,7 +21387,7 @@ constexpr double EstimatedCopyNs(int64_t bytes) {
 class KernelSelector {
  public:
   struct Options {
-    bool strict_backends = false;
+    BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // for nodes that name none
     SelectionObjective objective = SelectionObjective::kTime;
@@ -21436,7 +21463,7 @@ std::string SelectionPrefix(const std::string& node, std::string_view body);
 
 // ---- opkit/graph/plan/planned_memory.hpp
 // PlannedMemory: the place in memory of each value of a specialization and of the bodies that are
-// planned with it. specialization.hpp has the definitions, which need both classes.
+// planned with it. specialization.hpp includes the definitions, which need both classes.
 #ifndef OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 #define OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
@@ -21511,7 +21538,7 @@ class PlannedMemory {
  private:
   static PlannedMemory& Of(const PlannedBody& body);
   int NumberSteps(int next);
-  size_t NumberValues(size_t next, const PlannedMemory* around);
+  size_t NumberValues(size_t next, const PlannedMemory* enclosing);
   bool Has(size_t number) const { return first_number_ <= number && number < end_number_; }
   void OrderSteps(bool walked);
   void OrderBodies(int step, RunOrder& order) const;
@@ -21521,7 +21548,7 @@ class PlannedMemory {
   void FindLifetimesOf(ArenaPlan& arena, int& planned_values) const;
   void Describe(ArenaPlan& arena, int carrier_end, int& planned_values) const;
   size_t BodyCount(int node) const;
-  bool HandsOn(int node, int value) const;
+  bool ForwardsInput(int node, int value) const;
   void AllowInPlace(ArenaPlan& arena) const;
   void AllowInPlace(ArenaPlan& arena, int node, int input, int output) const;
   bool MayShare(int node, int input, int output) const;
@@ -21565,8 +21592,8 @@ class PlannedMemory {
 
 // ---- opkit/graph/plan/specialization.hpp
 // Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
-// the schedule, where in memory each value lies. Made once for each set of shapes, shared by the
-// executors of a plan.
+// the schedule, where in memory each value lies. A plan makes one for each set of shapes; its
+// executors share it.
 #ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
@@ -21607,7 +21634,7 @@ class Specialization final : public RefCounted {
   };
 
   // The enclosing graph of a body, with its operators, and the node that carries the body.
-  struct Around {
+  struct Enclosing {
     const Specialization& plan;
     const BoundNodes& nodes;
     int node;
@@ -21616,24 +21643,10 @@ class Specialization final : public RefCounted {
     Device device() const { return plan.view().graph().node(node).device(); }
   };
 
-  // Specializes a graph or, with `around`, a body. A body has no arenas: its values lie in those of
-  // the enclosing graph.
+  // Specializes a graph or, with `enclosing`, a body. A body has no arenas: its values lie in those
+  // of the enclosing graph.
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options,
-                 const Around* around = nullptr)
-      : plan_view_(view),
-        inputs_(std::move(input_infos)),
-        plan_types_(Infer(view, inputs_)),
-        selector_(plan_view_, plan_types_, options.selection),
-        memory_(*this, options.memory) {
-    SelectKernels(options, around);
-    PlanBodies(options);
-    SetSchedule(options);
-    AssignStreams();
-    if (around) return;
-    PlannedMemory::Options memory{options.memory, options.verify_memory, options.walked, {}};
-    for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
-    memory_.PlanArenas(memory);
-  }
+                 const Enclosing* enclosing = nullptr);
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   // Returns the graph that runs: with the nodes that one kernel computes as one node, and with
@@ -21648,11 +21661,7 @@ class Specialization final : public RefCounted {
   }
   // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
   // they run; empty for a converter.
-  std::vector<int> PartsOf(int node) const {
-    if (node >= fused_view().num_nodes()) return {};
-    if (!fused_) return {node};
-    return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
-  }
+  std::vector<int> PartsOf(int node) const;
   // Returns the types of the plan graph's values, in the layouts in which their nodes make them.
   const GraphTypes& plan_types() const { return plan_types_; }
   const GraphView& plan_view() const { return plan_view_; }
@@ -21665,7 +21674,7 @@ class Specialization final : public RefCounted {
   const Schedule& schedule() const { return *schedule_; }
   // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
-  bool IsOrderAlone(int step, int entry) const {
+  bool IsOrderOnly(int step, int entry) const {
     return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
            follows_[Index(step) + 1] == 0;
   }
@@ -21716,227 +21725,58 @@ class Specialization final : public RefCounted {
   // Returns operators for one executor; the first call returns those that selection made. Not
   // synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
-    if (spare_) return std::move(spare_);
+    if (first_nodes_) return std::move(first_nodes_);
     return MakeNodes(nullptr);
   }
 
  private:
   friend class PlannedMemory;  // numbers the values of bodies
 
-  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
-    std::vector<GraphInput> known;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      known.push_back({view.graph().inputs()[i].name, inputs[i]});
-    return InferGraph(view, known);
-  }
+  // The pipeline. Starts again with another selection if a constructor refuses its node and the
+  // next kernel wants other layouts. The values of a body get their memory from the enclosing
+  // graph.
+  void Build(const Options& options, const Enclosing* enclosing);
+  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs);
 
   // The graph and its types after fusion, before converters are inserted.
   const GraphView& fused_view() const { return fused_ ? fused_->view() : plan_view_; }
   const GraphTypes& fused_types() const { return fused_ ? fused_->types() : plan_types_; }
 
-  // Selects kernels, fuses nodes, inserts the converters that they need, and creates the operators.
-  // Starts again if a constructor refuses its node and the next kernel wants other layouts.
-  void SelectKernels(const Options& options, const Around* around) {
-    struct OtherLayouts {};
-    const auto refused = [&](int node, const std::string& why) {
-      const std::vector<int> parts = PartsOf(node);
-      if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
-      NodeChoice& choice = selected_[Index(parts[0])];
-      if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
-      choices_[Index(node)] = choice;
-      ShareDescriptors(node);
-    };
-    while (!spare_) {
-      selector_.SelectAll(selected_);
-      converted_.reset();
-      fused_.reset();
-      if (FusedGraph::IsNeeded(selected_))
-        fused_ = g_make_fused_graph(plan_view_, plan_types_, selected_, options.selection.forced);
-      choices_ = fused_ ? fused_->choices() : selected_;
-      for (int node = 0; node < plan_view_.num_nodes(); ++node)
-        if (const int first = PartsOf(NodeOf(node)).front(); first != node)
-          selected_[Index(node)].computed_by = first;
-      // A body returns its outputs on the device on which the node that carries it makes them.
-      const std::optional<Device> device = around ? std::optional(around->device()) : std::nullopt;
-      const Device* const outputs_on = device ? &*device : nullptr;
-      if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
-        converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
-                                            *options.converted_constants, outputs_on);
-      for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
-      FindOuter(around);
-      try {
-        spare_ = std::make_unique<BoundNodes>(
-            view(), types(), choices_, OuterBlobs(around ? &around->nodes : nullptr), refused);
-      } catch (const OtherLayouts&) {
-      }
-    }
-  }
+  // Makes one node of the nodes that one kernel computes.
+  void FuseNodes(const Options& options);
+  // Inserts converters between nodes whose kernels want other layouts or devices.
+  void InsertConverters(const Options& options, const Enclosing* enclosing);
+  // Creates the operators. If a constructor refuses its node, binds the next kernel; returns false
+  // if that kernel wants other layouts.
+  bool BindNodes(const Enclosing* enclosing);
   // Gives a node's configuration the layouts that its values have. The two are equal by now; this
   // makes them share their descriptors, so that no run compares two descriptors.
-  void ShareDescriptors(int node) {
-    const auto share = [&](std::span<const int> values, std::vector<Layout>& layouts) {
-      for (size_t i = 0; i < layouts.size(); ++i) {
-        if (values[i] < 0) continue;
-        const Layout& layout = types()[values[i]].layout;
-        OPKIT_ASSERT(layouts[i] == layout);
-        layouts[i] = layout;
-      }
-    };
-    KernelConfig& config = choices_[Index(node)].config;
-    share(view().inputs(node), config.input_layouts);
-    share(view().outputs(node), config.output_layouts);
-  }
+  void ShareDescriptors(int node);
   // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
   // body's nodes make as outputs. Also finds the values that a node rewrites.
-  OPKIT_COLD void FindOuter(const Around* around) {
-    outer_.assign(Index(view().num_values()), -1);
-    rewritten_.assign(outer_.size(), 0);
-    if (around) {
-      const GraphView& outside = around->plan.view();
-      const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
-        if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
-      };
-      for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
-        bind(static_cast<int>(i), outside.inputs(around->node), Index(around->body.inputs[i]));
-      for (size_t o = 0; o < plan_view_.outputs().size(); ++o)
-        if (const int value = plan_view_.outputs()[o]; plan_view_.producer(value) >= 0)
-          bind(value, outside.outputs(around->node), o);
-    }
-    for (int value = 0; value < view().num_values(); ++value)
-      rewritten_[Index(value)] = view().IsRewritten(value) ||
-                                 (OuterOf(value) >= 0 && around->plan.IsRewritten(OuterOf(value)));
-  }
+  void FindOuter(const Enclosing* enclosing);
   // Returns the blobs of the enclosing graph, by value of this one; empty if there is none.
-  OPKIT_COLD std::vector<Blob*> OuterBlobs(const BoundNodes* around) const {
-    std::vector<Blob*> blobs;
-    for (int value = 0; around && value < view().num_values(); ++value)
-      blobs.push_back(OuterOf(value) < 0 ? nullptr : &around->blob(OuterOf(value)));
-    return blobs;
-  }
-  OPKIT_COLD std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* around) const {
-    auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(around));
-    for (const std::unique_ptr<PlannedBody>& body : bodies_)
-      nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
-    return nodes;
-  }
+  std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
+  std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 
-  OPKIT_COLD void PlanBodies(const Options& options) {
-    for (int node = 0; node < view().num_nodes(); ++node)
-      if (const auto* runs = dynamic_cast<const RunsBodies*>(&spare_->op(node))) {
-        const bool exclusive = runs->bodies().size() > 1;
-        for (size_t i = 0; i < runs->bodies().size(); ++i)
-          PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
-      }
-  }
+  void PlanBodies(const Options& options);
   // Plans a body with this graph. A body with an operator that completes after it has returned is
   // left to its node. So is a body that does not fit the shapes, if the node has several: a run
   // does not take it.
-  OPKIT_COLD void PlanBody(int node, int number, const NodeBody& body, bool exclusive,
-                           const Options& options) {
-    const OperatorDef& def = view().graph().node(node);
-    auto planned = std::make_unique<PlannedBody>(node, number, body);
-    std::vector<TensorInfo> infos;
-    for (const int input : body.inputs) {
-      const int value = view().inputs(node)[Index(input)];
-      infos.push_back(value < 0 ? TensorInfo() : types()[value]);
-    }
-    Options inner = options;
-    inner.walked = true;
-    inner.donated = {};
-    planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
-    inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
-    const Around around{*this, *spare_, node, body};
-    try {
-      planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &around);
-    } catch (const Error& error) {
-      const bool may_not_fit = exclusive && error.code() != ErrorCode::kNotFound;
-      if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, around))) return;
-      RethrowInContext(StrCat("in ", body.name, " of ", def));
-    }
-    if (planned->plan->may_pend()) {
-      if (planned->forced.nodes.empty()) return;
-      Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
-            def,
-            ", which is not planned with the graph: an operator in it completes after it has "
-            "returned");
-    }
-    spare_->bodies().push_back(planned->plan->TakeNodes());
-    bodies_.push_back(std::move(planned));
-  }
+  void PlanBody(int node, int number, const NodeBody& body, bool exclusive, const Options& options);
 
   // True if the body can be planned without forced kernels.
-  OPKIT_COLD static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos,
-                              Options options, const Around& around) {
-    options.selection.forced = nullptr;
-    try {
-      static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &around));
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
-  }
+  static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos, Options options,
+                   const Enclosing& enclosing);
 
   // Makes the schedule. An edge is early if both operators are on one device and accept work before
   // the work that they depend on is done: the second is issued behind the first.
-  void SetSchedule(const Options& settings) {
-    const bool in_order = settings.in_order;
-    auto supports = [&](int node) {
-      return asynchronous_[Index(node)] != 0 && spare_->op(node).SupportsAsyncScheduling();
-    };
-    for (int node = 0; node < view().num_nodes(); ++node) {
-      asynchronous_.push_back(spare_->op(node).HasAsyncPart());
-      may_pend_ |= spare_->op(node).HasAsyncPart();
-    }
-    std::vector<ScheduleEdge> edges;
-    for (const auto& edge : view().edges())
-      edges.push_back({edge.from, edge.to,
-                       supports(edge.from) && supports(edge.to) &&
-                           spare_->op(edge.from).device() == spare_->op(edge.to).device()});
-    const auto name = [&](int node) { return ToString(view().graph().node(node)); };
-    const FunctionRef<std::string(int)> name_ref = name;
-    ScheduleOptions options;
-    options.in_order = in_order;
-    options.name = &name_ref;
-    std::vector<int> order;
-    if (settings.memory.reorder_nodes && settings.walked) {
-      order = OrderForFootprint(
-          view(), [&](int value) { return memory_.IsPlanned(value) ? BytesOf(value) : 0; });
-      options.given = &order;
-    }
-    schedule_.emplace(view().num_nodes(), edges, options);
-    if (in_order) {
-      follows_.assign(Index(schedule_->size()), 0);
-      for (const auto& edge : view().edges()) {
-        const int to = schedule_->node_of(edge.to);
-        if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
-      }
-    }
-  }
+  void MakeSchedule(const Options& options);
 
   // Chooses streams: a chain of operators on one device runs on one stream; a branch takes the
   // next.
-  void AssignStreams() {
-    constexpr int kStreams = 4;
-    streams_.assign(Index(view().num_nodes()), 0);
-    std::vector<char> continued(streams_.size(), 0);
-    int next = 0;
-    for (int step = 0; step < schedule_->size(); ++step) {
-      const int node = schedule_->original_of(step);
-      if (!IsAsynchronous(node)) continue;
-      int stream = -1;
-      const auto& edges = view().edges();
-      for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
-        const auto& edge = edges[e];
-        if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
-            spare_->op(edge.from).device() != spare_->op(node).device())
-          continue;
-        continued[Index(edge.from)] = 1;
-        stream = streams_[Index(edge.from)];
-        break;
-      }
-      streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
-    }
-  }
+  void AssignStreams();
+  void PlanMemory(const Options& options);
 
   const GraphView& plan_view_;
   std::vector<TensorInfo> inputs_;
@@ -21957,7 +21797,7 @@ class Specialization final : public RefCounted {
   PlannedMemory memory_;
   mutable Mutex mode_mutex_;
   std::string mode_ = "no executor has been made yet";
-  std::unique_ptr<BoundNodes> spare_;
+  std::unique_ptr<BoundNodes> first_nodes_;
 };
 
 }  // namespace detail
@@ -22074,7 +21914,7 @@ class PlanState final : public RefCounted {
             options.threads, " and ", options.max_shapes);
     options_.passes = nullptr;  // the list belongs to the caller, as the report does
     options_.partition_report = nullptr;
-    if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
+    if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
     FindDonated();
     for (const auto& input : this->graph().inputs()) {
@@ -22090,7 +21930,7 @@ class PlanState final : public RefCounted {
   const std::vector<int>& donated() const { return donated_; }
   const Graph& graph() const { return graph_->graph; }
   const GraphView& view() const { return graph_->view; }
-  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
+  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Global(); }
   // Returns the types that the graph declares for its inputs. inputs_known() is true if they have
   // the dtype and shape of each.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
@@ -22152,7 +21992,7 @@ class PlanState final : public RefCounted {
   OPKIT_COLD void CheckForAnyShapes() {
     types_for_any_.emplace(InferGraph(view()));
     for (const OperatorDef& def : graph().nodes()) {
-      if (options_.strict_backends) CheckBackends(def);
+      if (options_.backend_need == kRequired) CheckBackends(def);
       if (!HasKernel(def)) ThrowNoKernel(def, "");
     }
   }
@@ -22231,7 +22071,7 @@ class PlanState final : public RefCounted {
                                 memory,
                                 options_.verify_memory,
                                 &converted_constants_,
-                                {options_.strict_backends,
+                                {options_.backend_need,
                                  options_.selection.nodes.empty() ? nullptr : &options_.selection,
                                  &options_.devices, options_.objective},
                                 donated_});
@@ -22503,26 +22343,27 @@ OPKIT_INLINE Selection Plan::selection() const {
 }
 
 OPKIT_INLINE Explanation Plan::Explain() const { return state_->Explain(); }
-OPKIT_INLINE std::string Plan::Describe() const {
-  const auto found = state_->Latest();
-  return detail::DescribePlan(*state_, found.get());
+OPKIT_INLINE std::string ToString(const Plan& plan) {
+  const auto found = plan.state()->Latest();
+  return detail::DescribePlan(*plan.state(), found.get());
 }
-OPKIT_INLINE std::string Plan::Describe(
-    const std::vector<std::pair<std::string, Shape>>& shapes) const {
+OPKIT_INLINE std::string ToString(const Plan& plan,
+                                  const std::vector<std::pair<std::string, Shape>>& shapes) {
   std::vector<GraphInput> known;
   for (const auto& [name, shape] : shapes) known.push_back({name, {DType::kUndefined, shape}});
-  const GraphTypes types = InferGraph(view(), known);
+  const GraphTypes types = InferGraph(plan.state()->view(), known);
   std::vector<TensorInfo> inputs;
-  for (const GraphInput& input : graph().inputs()) {
+  for (const GraphInput& input : plan.graph().inputs()) {
     inputs.push_back(types.at(input.name));
     if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
-      Throw(ErrorCode::kInvalidArgument, "Describe needs the dtype and the shape of every input, '",
+      Throw(ErrorCode::kInvalidArgument, "ToString needs the dtype and the shape of every input, '",
             input.name, "' is ", ToString(inputs.back()));
   }
   // If the graph declares all shapes, use its specialization: the plan may have released constants
   // that another specialization needs.
-  const auto found = state_->inputs_known() ? state_->GetLatest() : state_->Make(std::move(inputs));
-  return detail::DescribePlan(*state_, found.get());
+  detail::PlanState& state = *plan.state();
+  const auto found = state.inputs_known() ? state.GetLatest() : state.Make(std::move(inputs));
+  return detail::DescribePlan(state, found.get());
 }
 
 namespace detail {
@@ -22537,7 +22378,7 @@ inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOper
     const OperatorDef before = out.node(node);
     OperatorDef after = before;
     for (const NamedSubgraph& item : before.subgraphs()) {
-      const auto* const body = dynamic_cast<const CarriedGraph*>(item.graph.get());
+      const auto* const body = dynamic_cast<const GraphSubgraph*>(item.graph.get());
       if (!body) continue;
       try {
         after.Subgraph(item.name, body->With(ApplyPasses(body->graph, passes, unknown)));
@@ -22641,7 +22482,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
+OPKIT_INLINE std::string ToSvg(const Plan& plan, Device device) {
   static_cast<void>(plan.memory());  // throws while no shapes are known
   const auto found = plan.state()->Latest();
   const GraphView& view = found->view();
@@ -22657,7 +22498,7 @@ OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
       name += StrCat(name.empty() ? "" : " = ", found->memory().Name(detail::Index(value)),
                      arena.bounded[detail::Index(value)] ? " (at most)" : "");
     }
-    return DrawMemoryPlan(arena.lifetimes.buffers, arena.plan, options);
+    return ToSvg(arena.lifetimes.buffers, arena.plan, options);
   }
   Throw(ErrorCode::kNotFound, "the plan has no memory on ", ToString(device));
 }
@@ -23057,41 +22898,6 @@ class Replay {
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
-// ---- opkit/graph/memory/flat_lists.hpp
-// FlatLists: many short lists of numbers in one array, such as the conflicts of buffers, the
-// predecessors of steps, or the buffers live in each section.
-#ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
-#define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// List i is items[starts[i]] up to items[starts[i + 1]].
-struct FlatLists {
-  std::vector<int64_t> starts;
-  std::vector<int> items;
-
-  FlatLists() = default;
-  // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
-  // first. It is called twice: the first time items are counted, the second time stored.
-  template <class Visit>
-  FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
-    visit([&](size_t list, size_t) { ++starts[list]; });
-    std::partial_sum(starts.begin(), starts.end(), starts.begin());
-    items.resize(Index(starts.back()));
-    visit([&](size_t list, size_t item) { items[Index(--starts[list])] = static_cast<int>(item); });
-  }
-
-  bool empty() const { return starts.empty(); }
-  std::span<const int> of(size_t list) const {
-    return {items.data() + starts[list], items.data() + starts[list + 1]};
-  }
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
-
 // ---- opkit/graph/plan/shared_arenas.hpp
 // SharedArenas: the arenas of one executor, one on each device, as large as the largest request.
 // The executor's bound plans share them for all input shapes: its runs follow each other, so that
@@ -23148,17 +22954,12 @@ class SharedArenas {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// One executor's plan for one set of input shapes. Runs of it do not overlap; Cancel is
+// thread-safe.
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
-            ThreadPool& pool, ReplayOptions options)
-      : BoundPlan(std::move(specialization), *nodes, this) {
-    own_nodes_ = std::move(nodes);
-    LookAhead();
-    ids_of_run_ = NumberIds(0);
-    replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
-    ReportMode();
-  }
+            ThreadPool& pool, ReplayOptions options);
   // Makes the plan of a body inside `root`. The operator of the body's node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
       : root_(root),
@@ -23171,44 +22972,16 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 
   // Puts all planned values and scratch into the executor's arenas. Call it before a run. Throws
   // the errors of AllocateStorage; the plan then has no arenas.
-  void UseArenas(SharedArenas& arenas) {
-    shared_arenas_ = &arenas;
-    const std::vector<ArenaPlan>& planned = specialization_->memory().arenas();
-    if (arenas_.size() == planned.size() && HasLargeEnough(arenas)) return;
-    ReleaseArenas();
-    std::vector<Storage> taken;
-    for (const ArenaPlan& arena : planned) taken.push_back(TakeArena(arena, arenas));
-    PutInto(planned, taken);
-  }
-  bool NeedsLargerArenas(const SharedArenas& arenas) const {
-    for (const ArenaPlan& arena : specialization_->memory().arenas())
-      if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
-    return false;
-  }
+  void UseArenas(SharedArenas& arenas);
+  bool NeedsLargerArenas(const SharedArenas& arenas) const;
   // Releases the arenas until the next UseArenas.
-  void ReleaseArenas() {
-    if (arenas_.empty()) return;
-    for (Place& place : places_)
-      if (std::exchange(place.storage, nullptr)) {
-        Tensor* const tensor = place.blob->GetMutable<Tensor>();
-        *tensor = Tensor(tensor->device());
-      }
-    for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
-    arenas_.clear();
-    only_arena_ = nullptr;
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
-  }
+  void ReleaseArenas();
 
   // Points the values that are planned in a donated input to the memory of `tensor`. `plan_input`
   // is the input's number in the plan's view. An uninitialized tensor releases the previous one.
-  void SetDonated(int plan_input, const Tensor& tensor) {
-    for (const ArenaPlan& arena : specialization_->memory().arenas())
-      for (const ArenaPlan::Donated& donated : arena.donated)
-        if (donated.input == specialization_->ValueOf(plan_input))
-          PutIntoDonated(arena, donated, tensor);
-  }
+  void SetDonated(int plan_input, const Tensor& tensor);
   // Takes the output out of the donated input's memory, because the caller wants it elsewhere.
-  void SetOutside(int plan_output) {
+  void DetachFromDonated(int plan_output) {
     LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
   }
   const Specialization& specialization() const { return *specialization_; }
@@ -23219,68 +22992,24 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Returns the operator that computes a node of the plan's graph.
   OperatorBase& op(int plan_node) const { return nodes_->op(specialization_->NodeOf(plan_node)); }
 
-  void Run(Timeout timeout) {
-    Begin();
-    try {
-      replay_->Run(timeout);
-      CompletePassed();
-      if (decisions_ != replay_->decisions()) [[unlikely]]
-        ReportMode();
-    } catch (...) {
-      Clean();
-      throw;
-    }
-  }
+  void Run(Timeout timeout);
   // Runs a body on this thread, during a run of the enclosing graph.
-  void RunBody() override {
-    const int steps = static_cast<int>(steps_.size());
-    first_id_ = root_->first_id_ + ids_before_;
-    DropSharedValues();
-    const StepRunner run(*this);
-    for (int i = 0; i < steps; ++i) {
-      if (root_->replay_->stopped()) [[unlikely]]
-        Throw(ErrorCode::kCancelled, "the run around it has ended");
-      run(i);
-    }
-  }
+  void RunBody() override;
   // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
-  // failure and CompletePassed after a success.
+  // failure and CompleteImplied after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
     replay_->RunAsync(std::move(done));
   }
-  // Completes the steps with Step::passed after a successful run. No event reports their ends,
+  // Completes the steps with Step::implied after a successful run. No event reports their ends,
   // which follow from the ends of other steps.
-  void CompletePassed() {
-    if (passed_.empty()) return;
-    for (int i : passed_) steps_[Index(i)].op->event().state()->Passed();
-    MutexLock lock(in_flight_mutex_);
-    for (int i : passed_) in_flight_[Index(i)].reset();
-  }
+  void CompleteImplied();
   // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
   // steps in flight fail.
-  void Cancel() {
-    const int run = runs_;
-    replay_->Cancel();
-    if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
-  }
+  void Cancel();
   // Cleans up after a failed run. A device may still write to the memory of abandoned steps: these
   // keep the old arenas, and the next run gets new ones.
-  void Clean() {
-    if (!specialization_->may_pend()) return;
-    CancelPending();
-    while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
-    replay_->Drain();
-    for (int i : passed_) SetInFlight(i, {});
-    ReleaseArenas();
-    shared_arenas_->Abandon();
-    UseArenas(*shared_arenas_);
-    for (size_t at = 0; at < places_.size(); ++at) {
-      Blob& blob = *places_[at].blob;
-      if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
-        *blob.GetMutable<Tensor>() = Tensor(blob.Get<Tensor>().device());
-    }
-  }
+  void Clean();
 
   std::string ExplainMode() const { return replay_->ExplainMode(); }
 
@@ -23345,7 +23074,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     int stream;
     InvocationKind kind;
     bool direct, asynchronous;
-    bool passed = false;  // no event reports its end: later device steps wait for it
+    bool implied = false;  // no event reports its end: later device steps wait for it
   };
 
   void Begin() {
@@ -23371,78 +23100,25 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   }
 
   // Runs an operator that opens its own invocation.
-  NodeState RunScoped(int i, const Step& step) {
-    if (step.asynchronous) return Issue(i, step);
-    step.op->Run();
-    CheckPlaces(step);
-    return NodeState::kDone;
-  }
+  NodeState RunScoped(int i, const Step& step);
   // Fails the run and cancels its asynchronous steps, which might never finish otherwise.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
     replay_->Fail(std::move(failure));
     CancelPending();
   }
-  void IssueTo(const Step& step) {
-    const IssueScope issue(step.op->device().type != DeviceType::kCPU);
-    for (int wait = step.first_wait; wait < step.end_wait; ++wait)
-      step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
-    step.op->RunAsync(step.stream);
-  }
-  NodeState Issue(int i, const Step& step) {
-    IssueTo(step);
-    CheckPlaces(step);
-    const Event& event = step.op->event();
-    if (!step.passed && event.IsFinished()) {
-      event.RethrowIfFailed();
-      return NodeState::kDone;
-    }
-    SetInFlight(i, event);
-    if (step.passed) {
-      if (cancelled_) CancelPending();
-      return NodeState::kDone;
-    }
-    event.SetCallback([this, i] { OnStepCompleted(i); });
-    if (cancelled_) CancelPending();  // Cancel may have missed this step, which was not in flight
-    return NodeState::kPending;
-  }
-  void OnStepCompleted(int i) {
-    const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
-    SetInFlight(i, {});
-    if (failure) FailPending(failure);
-    replay_->Complete(i, failure);
-  }
+  void IssueTo(const Step& step);
+  NodeState Issue(int i, const Step& step);
+  void OnStepCompleted(int i);
   // Polls the events of the steps in flight; the thread that waits for the run calls it. Returns
   // false if there is nothing to poll, or kPolledNs after the first poll of the run.
-  bool PollPending() {
-    const int64_t now = MonotonicNs();
-    if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
-    if (now >= polled_until_ns_) return false;
-    for (int i : told_) {
-      std::optional<Event> event;
-      {
-        MutexLock lock(in_flight_mutex_);
-        event = in_flight_[Index(i)];
-      }
-      if (event) static_cast<void>(event->Query());
-    }
-    return !told_.empty();
-  }
+  bool PollPending();
   // Stores a second handle of a step's event, for Cancel, which may come at any time. The
   // operator's own handle must not be read while the operator is issued again.
   void SetInFlight(int i, std::optional<Event> event) {
     MutexLock lock(in_flight_mutex_);
     in_flight_[Index(i)] = std::move(event);
   }
-  void CancelPending() {
-    cancelled_ = true;
-    std::vector<Event> events;
-    {
-      MutexLock lock(in_flight_mutex_);
-      for (const std::optional<Event>& event : in_flight_)
-        if (event) events.push_back(*event);
-    }
-    for (Event& event : events) event.Cancel();
-  }
+  void CancelPending();
 
   // Checks the outputs of a step. Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
@@ -23479,41 +23155,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Moves an output that the operator left elsewhere: a view of an input, or a value that it could
   // not write to its place. If the value fits there, it goes to its place: it then outlives the
   // input, and the next run writes only to the plan's memory.
-  OPKIT_COLD void MoveOut(const Step& step, const Place& place) {
-    Blob& blob = *place.blob;
-    if (!blob.IsType<Tensor>()) return;
-    Tensor& tensor = *blob.GetMutable<Tensor>();
-    if (!tensor.initialized()) return;
-    if (tensor.layout().id != place.layout)
-      ThrowOtherLayout(step.op->def(), blob.name(), tensor, {place.layout, {}});
-    const bool in_arena = static_cast<bool>(ArenaOf(tensor.storage().get()));
-    const bool shared = place.apart && SharesInput(step, place);
-    if (!in_arena && !place.storage && !shared) return;
-    if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
-      if (!in_arena && !shared) return;
-      Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '", blob.name(),
-            "' a view of an input while its device still works; declare the pair in place, or "
-            "copy");
-    }
-    const bool is_standard = tensor.layout().is_standard();
-    Tensor moved, *last = nullptr;
-    const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
-    if (place.storage && bytes <= RoomOf(place))
-      moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
-                                 tensor.layout(), place.offset, bytes);
-    else if (!in_arena && !shared)
-      return;
-    else if (is_standard && !view_.IsOutput(place.value))
-      moved = *(last = &LastMoved(place));
-    if (is_standard) {
-      moved.CopyFrom(tensor);
-      if (last) *last = moved;
-    } else {
-      if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
-      ConvertLayoutTo(tensor, moved);
-    }
-    tensor = std::move(moved);
-  }
+  void MoveOut(const Step& step, const Place& place);
   // Returns the tensor to which MoveOut moved the value in the last run. Only the value's own step
   // calls it.
   Tensor& LastMoved(const Place& place) {
@@ -23522,222 +23164,44 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   }
   // Returns the bytes that are planned for the value; 0 if it has no place. The root plans those of
   // a body.
-  int64_t RoomOf(const Place& place) const {
-    const size_t value = specialization_->memory().NumberOf(place.value);
-    for (const ArenaPlan& arena : root_->specialization_->memory().arenas())
-      if (arena.OffsetOf(value) >= 0) return arena.values[value].bytes;
-    return 0;
-  }
-  bool SharesInput(const Step& step, const Place& place) const {
-    const Blob& made = *place.blob;
-    for (int i = 0; i < step.op->InputSize(); ++i) {
-      if (!step.op->HasInput(i)) continue;
-      const Blob& input = step.op->InputBlob(i);
-      if (&input != &made && input.IsType<Tensor>() &&
-          input.Get<Tensor>().SharesMemoryWith(made.Get<Tensor>()))
-        return true;
-    }
-    return false;
-  }
+  int64_t RoomOf(const Place& place) const;
+  bool SharesInput(const Step& step, const Place& place) const;
   // Returns the arena, or the donated input's memory, that has this block; null if there is none.
-  Storage ArenaOf(const StorageBlock* storage) const {
-    for (const Storage& arena : arenas_)
-      if (arena.get() == storage) return arena;
-    for (const auto& [input, donated] : donated_)
-      if (donated.get() == storage) return donated;
-    return {};
-  }
+  Storage ArenaOf(const StorageBlock* storage) const;
 
-  void MakeSteps() {
-    const Schedule& schedule = specialization_->schedule();
-    for (int i = 0; i < schedule.size(); ++i) {
-      const int node = schedule.original_of(i);
-      bool reads_rewritten = false;
-      for (int value : view_.inputs(node))
-        reads_rewritten |= value >= 0 && specialization_->IsRewritten(value);
-      Step& step = steps_.emplace_back();
-      step.op = &nodes_->op(node);
-      step.stream = specialization_->stream(node);
-      step.asynchronous = specialization_->IsAsynchronous(node);
-      step.direct = step.op->RunsDirectly();
-      step.kind = step.op->invocation_kind();
-      // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
-      const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
-      step.first_place = static_cast<int>(places_.size());
-      for (int value : view_.outputs(node)) {
-        if (value < 0) continue;
-        places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value),
-                           value, reads_rewritten || specialization_->IsRewritten(value),
-                           specialization_->types()[value].layout.id});
-        if (view_.producer(value) == node && !view_.IsOutput(value) &&
-            !specialization_->memory().IsPlanned(value))
-          unplanned_.push_back(places_.back().blob);
-      }
-      step.end_place = static_cast<int>(places_.size());
-    }
-    MakeWaits();
-    if (!specialization_->may_pend()) return;
-    in_flight_.resize(steps_.size());
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      Step& step = steps_[i];
-      // Host work completes its own event, also when it fails; it needs no polling.
-      if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
-      step.passed = FollowsFromOthers(static_cast<int>(i));
-      if (step.passed) step.op->SetEventSeldomAsked();
-      (step.passed ? passed_ : told_).push_back(static_cast<int>(i));
-    }
-  }
+  void MakeSteps();
   // True if the end of the step follows from the ends of other steps: a step waits for it on its
   // device, and no step waits for it on the host.
-  bool FollowsFromOthers(int i) const {
-    bool waited_for = false;
-    for (int entry : EntriesOf(specialization_->schedule(), i)) {
-      if (!Schedule::IsEarly(entry)) return false;
-      const Step& next = steps_[Index(Schedule::TargetOf(entry))];
-      waited_for |= !specialization_->IsOrderAlone(i, entry) && next.asynchronous &&
-                    next.op->device().type == steps_[Index(i)].op->device().type;
-    }
-    return waited_for;
-  }
-  void MakeBodies() {
-    for (size_t i = 0; i < specialization_->bodies().size(); ++i)
-      bodies_.push_back(MakeIntrusive<BoundPlan>(specialization_->bodies()[i]->plan,
-                                                 *nodes_->bodies()[i], root_));
-    const auto& planned = specialization_->bodies();
-    for (size_t i = 0; i < planned.size();) {
-      const int node = planned[i]->node;
-      auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
-      std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
-      for (; i < planned.size() && planned[i]->node == node; ++i)
-        runners[Index(planned[i]->number)] = bodies_[i].get();
-      carrier.UseRunners(std::move(runners));
-    }
-  }
+  bool FollowsFromOthers(int i) const;
+  void MakeBodies();
   // Chooses the operators to prefetch: those of a large graph lie scattered in memory, but the
   // order of the steps, bodies included, is known.
-  void LookAhead() {
-    constexpr size_t kAhead = 6;
-    std::vector<Step*> order;
-    AppendSteps(order);
-    for (size_t i = 0; i < order.size(); ++i)
-      order[i]->ahead = i + kAhead < order.size() ? order[i + kAhead]->op : nullptr;
-  }
+  void LookAhead();
   // Gives the steps of a run, bodies included, consecutive numbers from `next` on. Returns the next
   // free number.
-  uint64_t NumberIds(uint64_t next) {
-    ids_before_ = next;
-    next += steps_.size();
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) next = body->NumberIds(next);
-    return next;
-  }
-  void AppendSteps(std::vector<Step*>& order) {
-    const auto& planned = specialization_->bodies();
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      order.push_back(&steps_[i]);
-      const int node = specialization_->schedule().original_of(static_cast<int>(i));
-      for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
-        bodies_[Index(&body - planned.data())]->AppendSteps(order);
-    }
-  }
-  int AddInferred(int value) {
-    const TensorInfo& info = specialization_->types()[value];
-    const bool known = info.shape.is_known();
-    if (!known && info.dtype == DType::kUndefined) return -1;
-    inferred_.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
-    return static_cast<int>(inferred_.size()) - 1;
-  }
+  uint64_t NumberIds(uint64_t next);
+  void AppendSteps(std::vector<Step*>& order);
+  int AddInferred(int value);
   // Collects the operators that each asynchronous step waits for on the device: the sources of the
   // early edges to it.
-  void MakeWaits() {
-    const Schedule& schedule = specialization_->schedule();
-    const FlatLists early(steps_.size(), [&](auto add) {
-      for (int i = schedule.size() - 1; i >= 0; --i)
-        for (int entry : EntriesOf(schedule, i))
-          if (Schedule::IsEarly(entry) && !specialization_->IsOrderAlone(i, entry))
-            add(Index(Schedule::TargetOf(entry)), Index(i));
-    });
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      steps_[i].first_wait = static_cast<int>(waits_.size());
-      if (steps_[i].asynchronous)
-        for (int from : early.of(i)) waits_.push_back(steps_[Index(from)].op);
-      steps_[i].end_wait = static_cast<int>(waits_.size());
-    }
-  }
+  void MakeWaits();
   void PutIntoDonated(const ArenaPlan& arena, const ArenaPlan::Donated& donated,
-                      const Tensor& input) {
-    std::erase_if(donated_, [&](const auto& held) { return held.first == donated.input; });
-    if (input.initialized()) donated_.emplace_back(donated.input, input.storage());
-    for (Place& place : places_) {
-      const size_t value = specialization_->memory().NumberOf(place.value);
-      const int64_t offset = arena.OffsetOf(value), bytes = arena.values[value].bytes;
-      if (bytes == 0 || offset < donated.begin || offset >= donated.end) continue;
-      place.storage = input.initialized() ? input.storage().get() : nullptr;
-      place.offset = input.byte_offset() + offset - donated.begin;
-      if (specialization_->OuterOf(place.value) >= 0) continue;
-      if (input.initialized())
-        SetTensor(place, input.storage(), bytes);
-      else if (!view_.IsOutput(place.value))  // the last run's outputs stay
-        *place.blob->GetMutable<Tensor>() = Tensor(input.device());
-    }
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutIntoDonated(arena, donated, input);
-  }
-  void LeaveDonated(size_t value) {
-    for (Place& place : places_)
-      if (specialization_->memory().NumberOf(place.value) == value) place.storage = nullptr;
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
-  }
+                      const Tensor& input);
+  void LeaveDonated(size_t value);
   // Makes the value's blob a tensor in `storage`, at the place's offset.
-  void SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
-    const TensorInfo& info = specialization_->types()[place.value];
-    *place.blob->GetMutable<Tensor>() =
-        info.layout.is_standard() ? Tensor(storage, place.offset, *info.shape.Most(), info.dtype)
-                                  : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype,
-                                                       info.layout, place.offset, bytes);
-  }
-  bool HasLargeEnough(SharedArenas& arenas) const {
-    for (size_t a = 0; a < arenas_.size(); ++a) {
-      const ArenaPlan& planned = specialization_->memory().arenas()[a];
-      if (arenas_[a] != TakeArena(planned, arenas)) return false;
-    }
-    return true;
-  }
+  void SetTensor(const Place& place, const Storage& storage, int64_t bytes);
+  bool HasLargeEnough(SharedArenas& arenas) const;
   Storage TakeArena(const ArenaPlan& arena, SharedArenas& arenas) const {
     return InContext([&] { return arenas.Take(arena.device, arena.plan.arena_bytes); },
                      [&] { return specialization_->memory().LargestIn(arena); });
   }
   // Puts the values of this plan and of its bodies into arenas.
-  void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas) {
-    arenas_ = arenas;
-    several_arenas_ = arenas_.size() > 1 || HasDonated(planned);
-    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
-    for (size_t a = 0; a < arenas_.size(); ++a)
-      if (arenas_[a]) FillArena(planned[a], arenas_[a]);
-    for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutInto(planned, arenas);
-  }
+  void PutInto(const std::vector<ArenaPlan>& planned, const std::vector<Storage>& arenas);
   static bool HasDonated(const std::vector<ArenaPlan>& arenas) {
     return std::ranges::any_of(arenas,
                                [](const ArenaPlan& arena) { return !arena.donated.empty(); });
   }
-  void FillArena(const ArenaPlan& arena, const Storage& storage) {
-    for (size_t at = 0; at < places_.size(); ++at) {
-      Place& place = places_[at];
-      const size_t value = specialization_->memory().NumberOf(place.value);
-      const int64_t offset = arena.OffsetOf(value);
-      if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
-      if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
-      place.storage = storage.get();
-      place.offset = offset;
-      if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan
-      SetTensor(place, storage, arena.values[value].bytes);
-    }
-    for (size_t step = 0; step < steps_.size(); ++step) {
-      const size_t value = specialization_->memory().NumberOfScratch(static_cast<int>(step));
-      const int64_t offset = arena.OffsetOf(value);
-      if (offset >= 0 && arena.values[value].bytes > 0)
-        steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
-                                    arena.values[value].bytes, storage);
-    }
-  }
+  void FillArena(const ArenaPlan& arena, const Storage& storage);
 
   // Members that a run of a body reads come first, in one cache line.
   std::vector<Step> steps_;
@@ -23766,7 +23230,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
-  std::vector<int> passed_, told_;               // steps on devices, with and without Step::passed
+  std::vector<int> implied_, polled_;            // steps on devices, with and without Step::implied
   int64_t polled_until_ns_ = -1;                 // negative: this run was not polled yet
   std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
 };
@@ -24178,7 +23642,7 @@ class Executor::Impl {
         changed_ = true;
         current_->Clean();
       } else {
-        current_->CompletePassed();
+        current_->CompleteImplied();
         FinalizeOutputs();
         has_outputs_ = true;
       }
@@ -24252,7 +23716,7 @@ class Executor::Impl {
       if (!is_planned || !output.is_bound()) continue;
       Tensor& made = TensorOf(output.value);
       if (made.raw_data() == output.bound.raw_data()) continue;  // bound to the input's memory
-      current_->SetOutside(output.value);
+      current_->DetachFromDonated(output.value);
       made = output.lent ? output.bound : Tensor(made.device());
     }
   }
@@ -24553,12 +24017,12 @@ OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
   return true;
 }
 
-OPKIT_INLINE void UseGradientsOfCarriedGraphs() {
-  g_carried_graph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
+OPKIT_INLINE void UseGradientsOfGraphSubgraphs() {
+  g_graph_subgraph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
 }
 #ifdef OPKIT_COMPILED
-[[maybe_unused]] static const bool kDifferentiatesCarriedGraphs =
-    (UseGradientsOfCarriedGraphs(), true);
+[[maybe_unused]] static const bool kDifferentiatesGraphSubgraphs =
+    (UseGradientsOfGraphSubgraphs(), true);
 #endif
 
 }  // namespace detail
@@ -25029,7 +24493,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
                                       const std::vector<std::string>& wrt,
                                       const GradientOptions& options) {
   const detail::RegistryUse use;
-  detail::UseGradientsOfCarriedGraphs();
+  detail::UseGradientsOfGraphSubgraphs();
   detail::GradientBuilder builder(graph, loss, wrt, options);
   GradientMap found = builder.Build();
   graph = builder.TakeGraph();
@@ -25077,6 +24541,41 @@ class BitMatrix {
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
+
+// ---- opkit/graph/memory/flat_lists.hpp
+// FlatLists: many short lists of numbers in one array, such as the conflicts of buffers, the
+// predecessors of steps, or the buffers live in each section.
+#ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
+#define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// List i is items[starts[i]] up to items[starts[i + 1]].
+struct FlatLists {
+  std::vector<int64_t> starts;
+  std::vector<int> items;
+
+  FlatLists() = default;
+  // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
+  // first. It is called twice: the first time items are counted, the second time stored.
+  template <class Visit>
+  FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
+    visit([&](size_t list, size_t) { ++starts[list]; });
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    items.resize(Index(starts.back()));
+    visit([&](size_t list, size_t item) { items[Index(--starts[list])] = static_cast<int>(item); });
+  }
+
+  bool empty() const { return starts.empty(); }
+  std::span<const int> of(size_t list) const {
+    return {items.data() + starts[list], items.data() + starts[list + 1]};
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
 // ---- opkit/graph/memory/impl/lifetimes.ipp
 // Definitions of FindLifetimes: the order of steps, values merged into buffers, their conflicts.
@@ -26092,8 +25591,8 @@ class MaxWeightAntichain {
   explicit MaxWeightAntichain(const MemoryProblem& problem)
       : count_(Index(problem.count)),
         later_(count_, count_),
-        givers_(count_, count_),
-        handed_(count_ * count_, 0),
+        predecessors_(count_, count_),
+        flow_(count_ * count_, 0),
         left_(problem.size),
         room_(problem.size) {
     for (size_t i = 0; i < count_; ++i) {
@@ -26106,42 +25605,42 @@ class MaxWeightAntichain {
   // Returns the largest total size, in units. Call it once.
   int64_t Weight() {
     for (least_ = 1 << 28; least_ > 0; least_ /= 2)
-      while (HandOnAll()) continue;
+      while (AugmentAll()) continue;
     return std::accumulate(left_.begin(), left_.end(), int64_t{0});
   }
 
  private:
   // Does one round over all buffers. Returns false if none could pass least_ units.
-  bool HandOnAll() {
+  bool AugmentAll() {
     bool any = false;
     unseen_.assign(later_.words(), ~uint64_t{0});
     for (size_t i = 0; i < count_; ++i)
       while (left_[i] >= least_) {
-        const int handed = HandOn(i, left_[i]);
-        if (handed == 0) break;
-        left_[i] -= handed;
+        const int passed = Augment(i, left_[i]);
+        if (passed == 0) break;
+        left_[i] -= passed;
         any = true;
       }
     return any;
   }
   // Passes up to `units` of buffer i, at least least_, to one later buffer that has room for them
   // or can make room. Returns how many; 0 if it finds no such buffer.
-  int HandOn(size_t i, int units) {
+  int Augment(size_t i, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
         const size_t j = 64 * w + Index(std::countr_zero(later));
-        int handed = 0;
+        int passed = 0;
         if (room_[j] >= least_) {
-          handed = (std::min)(units, room_[j]);
-          room_[j] -= handed;
+          passed = (std::min)(units, room_[j]);
+          room_[j] -= passed;
         } else {
           unseen_[w] &= ~(later & -later);
-          handed = Replace(j, units);
+          passed = Replace(j, units);
         }
-        if (handed == 0) continue;
-        handed_[i * count_ + j] += handed;
-        givers_.Set(j, i);
-        return handed;
+        if (passed == 0) continue;
+        flow_[i * count_ + j] += passed;
+        predecessors_.Set(j, i);
+        return passed;
       }
     return 0;
   }
@@ -26149,29 +25648,29 @@ class MaxWeightAntichain {
   // elsewhere. Returns how many.
   int Replace(size_t j, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
-      for (uint64_t givers = givers_.row(j)[w]; givers != 0; givers &= givers - 1) {
-        const size_t k = 64 * w + Index(std::countr_zero(givers));
-        int& given = handed_[k * count_ + j];
-        if (given < least_) continue;
-        const int handed = HandOn(k, (std::min)(units, given));
-        if (handed == 0) continue;
-        given -= handed;
-        if (given == 0) givers_.Clear(j, k);
-        return handed;
+      for (uint64_t left = predecessors_.row(j)[w]; left != 0; left &= left - 1) {
+        const size_t k = 64 * w + Index(std::countr_zero(left));
+        int& flow = flow_[k * count_ + j];
+        if (flow < least_) continue;
+        const int passed = Augment(k, (std::min)(units, flow));
+        if (passed == 0) continue;
+        flow -= passed;
+        if (flow == 0) predecessors_.Clear(j, k);
+        return passed;
       }
     return 0;
   }
 
   const size_t count_;
-  BitMatrix later_;          // row i: the buffers to which buffer i may pass units
-  BitMatrix givers_;         // row i: the buffers that have passed units to buffer i
-  std::vector<int> handed_;  // [i * count_ + j]: units passed from i to j
+  BitMatrix later_;         // row i: the buffers to which buffer i may pass units
+  BitMatrix predecessors_;  // row i: the buffers that have passed units to buffer i
+  std::vector<int> flow_;   // [i * count_ + j]: units passed from i to j
   std::vector<int> left_, room_;
   std::vector<uint64_t> unseen_;
   int least_ = 0;
 };
 
-inline constexpr int kMostInExactBound = 1024;  // 4 MiB of handed_
+inline constexpr int kMostInExactBound = 1024;  // 4 MiB of flow_
 
 // Raises a bound that is not exact yet, for at most kMostInExactBound buffers. If "before" is no
 // partial order, the bound may stay below the largest set.
@@ -27093,13 +26592,13 @@ class MemoryCsvReader {
 
 }  // namespace detail
 
-OPKIT_INLINE MemoryTable ReadMemoryCsv(std::string_view text) {
+OPKIT_INLINE MemoryTable ParseMemoryCsv(std::string_view text) {
   return detail::MemoryCsvReader(text).Read();
 }
 
-OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
-                                        const std::vector<int64_t>& offsets,
-                                        const std::vector<std::string>& ids) {
+OPKIT_INLINE std::string ToCsv(const std::vector<MemoryInterval>& buffers,
+                               const std::vector<int64_t>& offsets,
+                               const std::vector<std::string>& ids) {
   if ((!offsets.empty() && offsets.size() != buffers.size()) ||
       (!ids.empty() && ids.size() != buffers.size()))
     Throw(ErrorCode::kInvalidArgument, "expected an offset and an id for each of ", buffers.size(),
@@ -27122,7 +26621,7 @@ OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffe
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 
 // ---- opkit/graph/print/impl/memory_svg.ipp
-// DrawMemoryPlan's definition: scales, axes, rectangles and the legend.
+// ToSvg's definition: scales, axes, rectangles and the legend.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
@@ -27307,8 +26806,8 @@ class MemorySvg {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers,
-                                        const MemoryPlan& plan, const MemorySvgOptions& options) {
+OPKIT_INLINE std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                               const MemorySvgOptions& options) {
   return detail::MemorySvg(buffers, plan, options).Draw();
 }
 
@@ -27317,7 +26816,7 @@ OPKIT_INLINE std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffe
 #endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
 
 // ---- opkit/graph/print/impl/print.ipp
-// PrintGraph's definition: the lines of a graph, and the difference of the lines of two graphs.
+// ToString's definition: the lines of a graph, and the difference of the lines of two graphs.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
@@ -27329,8 +26828,8 @@ inline std::string NodeLine(const OperatorDef& def) {
   for (const NamedAttribute& arg : def.args())
     args += StrCat(args.empty() ? "" : ", ", arg.name, "=", ToString(arg.value));
   if (!args.empty()) out += " {" + args + "}";
-  if (!def.engine().empty())
-    out += (def.requires_engine() ? " requires engine " : " engine ") + def.engine();
+  if (!def.backends().empty())
+    out += (def.requires_backends() ? " requires backend " : " backend ") + def.backends();
   if (def.is_gradient_op()) out += " gradient";
   for (size_t i = 0; i < def.control_inputs().size(); ++i)
     out += (i ? ", " : " after ") + def.control_inputs()[i];
@@ -27445,11 +26944,11 @@ class LineDiff {
 
 }  // namespace detail
 
-OPKIT_INLINE std::string PrintGraph(const Graph& graph) {
+OPKIT_INLINE std::string ToString(const Graph& graph) {
   return detail::JoinLines(detail::GraphLines(graph));
 }
 
-OPKIT_INLINE std::string PrintGraph(const Graph& before, const Graph& after) {
+OPKIT_INLINE std::string ToString(const Graph& before, const Graph& after) {
   return detail::JoinLines(
       detail::LineDiff(detail::GraphLines(before), detail::GraphLines(after)).lines());
 }
@@ -27549,7 +27048,7 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
   for (const GraphInput& input : graph.inputs()) {
     const Tensor& found = *ws.GetTensor(input.name);
     const auto fail = [&](ErrorCode code, const std::string& more = "") {
-      Throw(code, "input '", input.name, "' of the graph is ", found.Describe(), ", expected ",
+      Throw(code, "input '", input.name, "' of the graph is ", ToString(found), ", expected ",
             input.info, more);
     };
     if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)
@@ -27711,8 +27210,8 @@ InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<c
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
                  UnknownOperators unknown = UnknownOperators::kRefused);
 
-// Installs the inference of CarriedGraph: from now on a carried graph gives its node's types.
-void UseInferenceOfCarriedGraphs();
+// Installs the inference of GraphSubgraph: from now on such a graph gives its node's types.
+void UseInferenceOfGraphSubgraphs();
 
 }  // namespace detail
 }}  // namespace opkit
@@ -27728,10 +27227,10 @@ void UseInferenceOfCarriedGraphs();
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// The CarriedGraph of MakeSubgraph.
-class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
+// The GraphSubgraph of MakeSubgraph.
+class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
  public:
-  using CarriedGraph::CarriedGraph;
+  using GraphSubgraph::GraphSubgraph;
   IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
     return MakeIntrusive<GraphInNode>(std::move(contents));
   }
@@ -27745,12 +27244,12 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (auto* const infer = g_carried_graph_rules.infer.load(std::memory_order_relaxed))
+    if (auto* const infer = g_graph_subgraph_rules.infer.load(std::memory_order_relaxed))
       infer(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    auto* const make = g_carried_graph_rules.make_gradient.load(std::memory_order_relaxed);
+    auto* const make = g_graph_subgraph_rules.make_gradient.load(std::memory_order_relaxed);
     return make && make(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
@@ -27768,7 +27267,7 @@ class OPKIT_EXPORT GraphInNode final : public CarriedGraph {
 }  // namespace detail
 
 OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
-  detail::UseInferenceOfCarriedGraphs();
+  detail::UseInferenceOfGraphSubgraphs();
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
 
@@ -28048,7 +27547,7 @@ OPKIT_INLINE ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std:
     if (std::exchange(inside[detail::Index(node)], 1))
       Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
             " is named twice");
-  const std::vector<int> path = LeavingPath(CutProblemOf(view), inside);
+  const std::vector<int> path = PathThroughOutside(CutProblemOf(view), inside);
   if (!path.empty())
     Throw(ErrorCode::kInvalidArgument,
           "the nodes cannot be one subgraph, since a path leaves them and comes back: ",
@@ -28077,18 +27576,6 @@ namespace detail {
 inline std::string CountText(size_t count, const char* one) {
   return StrCat(count, " ", one, count == 1 ? "" : "s");
 }
-template <class T, class F>
-void AppendJsonList(std::string& out, const std::vector<T>& items, F&& append) {
-  out += '[';
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) out += ", ";
-    append(items[i]);
-  }
-  out += ']';
-}
-inline void AppendJsonStrings(std::string& out, const std::vector<std::string>& items) {
-  AppendJsonList(out, items, [&](const std::string& item) { AppendJsonString(out, item); });
-}
 
 }  // namespace detail
 
@@ -28098,13 +27585,15 @@ OPKIT_INLINE int PartitionReport::num_taken() const {
   return taken;
 }
 
-OPKIT_INLINE std::string PartitionReport::ToText() const {
+OPKIT_INLINE std::string ToString(const PartitionReport& report) {
   size_t accepted = 0;
-  for (const Subgraph& subgraph : subgraphs) accepted += subgraph.rejected.empty();
-  std::string out = StrCat(num_taken(), " of ", detail::CountText(nodes.size(), "node"),
-                           " taken, in ", detail::CountText(accepted, "subgraph"), "\n");
-  for (size_t s = 0; s < subgraphs.size(); ++s) {
-    const Subgraph& subgraph = subgraphs[s];
+  for (const PartitionReport::Subgraph& subgraph : report.subgraphs)
+    accepted += subgraph.rejected.empty();
+  std::string out =
+      StrCat(report.num_taken(), " of ", detail::CountText(report.nodes.size(), "node"),
+             " taken, in ", detail::CountText(accepted, "subgraph"), "\n");
+  for (size_t s = 0; s < report.subgraphs.size(); ++s) {
+    const PartitionReport::Subgraph& subgraph = report.subgraphs[s];
     out += StrCat("subgraph ", s, ": ", subgraph.partitioner, ", ", subgraph.op, " '",
                   subgraph.name, "', ", detail::CountText(subgraph.nodes.size(), "node"));
     if (!subgraph.rejected.empty()) out += ", " + subgraph.rejected;
@@ -28122,68 +27611,46 @@ OPKIT_INLINE std::string PartitionReport::ToText() const {
                     " ns as the nodes that it replaces");
     out += '\n';
   }
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    out += StrCat("node ", n, " ", graph.node(static_cast<int>(n)), ": ");
-    if (const int s = nodes[n].subgraph; s >= 0) {
+  for (size_t n = 0; n < report.nodes.size(); ++n) {
+    out += StrCat("node ", n, " ", report.graph.node(static_cast<int>(n)), ": ");
+    if (const int s = report.nodes[n].subgraph; s >= 0) {
       out += StrCat("in subgraph ", s, "\n");
       continue;
     }
     std::string why;
-    for (const auto& [partitioner, reason] : nodes[n].refused)
+    for (const auto& [partitioner, reason] : report.nodes[n].refused)
       why += StrCat(why.empty() ? "" : "; ", partitioner, ": ", reason);
     out += (why.empty() ? "stays" : "stays; " + why) + "\n";
   }
   return out;
 }
 
-OPKIT_INLINE std::string PartitionReport::ToJson() const {
-  using detail::AppendJsonString;
-  std::string out =
-      StrCat("{\"taken\": ", num_taken(), ", \"of\": ", nodes.size(), ",\n \"subgraphs\": ");
-  detail::AppendJsonList(out, subgraphs, [&](const Subgraph& subgraph) {
-    const auto text = [&](const char* name, const std::string& value) {
-      out += StrCat("\"", name, "\": ");
-      AppendJsonString(out, value);
-      out += ", ";
-    };
-    const auto number = [&](const char* name, uint64_t value) {
-      out += StrCat("\"", name, "\": ", value, ", ");
-    };
-    out += "\n  {";
-    text("partitioner", subgraph.partitioner);
-    text("op", subgraph.op);
-    text("name", subgraph.name);
-    out += StrCat("\"kind\": ", subgraph.kind, ", \"nodes\": ", subgraph.nodes, ", \"inputs\": ");
-    detail::AppendJsonStrings(out, subgraph.inputs);
-    out += ", \"outputs\": ";
-    detail::AppendJsonStrings(out, subgraph.outputs);
-    out += ", ";
-    number("input_bytes", subgraph.input_bytes);
-    number("output_bytes", subgraph.output_bytes);
-    number("open_values", static_cast<uint64_t>(subgraph.open_values));
-    number("flops", subgraph.flops);
-    number("unknown_costs", static_cast<uint64_t>(subgraph.unknown_costs));
-    out += StrCat("\"flat_ns\": ", subgraph.flat_ns, ", \"own_ns\": ", subgraph.own_ns,
-                  ", \"rejected\": ");
-    AppendJsonString(out, subgraph.rejected);
-    out += '}';
-  });
-  out += ",\n \"nodes\": ";
-  int index = 0;
-  detail::AppendJsonList(out, nodes, [&](const Node& node) {
-    const OperatorDef& def = graph.node(index);
-    out += StrCat("\n  {\"node\": ", index++, ", \"op\": ");
-    AppendJsonString(out, def.type());
-    out += ", \"name\": ";
-    AppendJsonString(out, def.name());
-    if (node.subgraph >= 0) {
-      const Subgraph& subgraph = subgraphs[detail::Index(node.subgraph)];
-      out += StrCat(", \"subgraph\": ", node.subgraph, ", \"taken_by\": ");
-      AppendJsonString(out, subgraph.partitioner);
+OPKIT_INLINE std::string ToJson(const PartitionReport& report) {
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Member("taken", report.num_taken()).Member("of", report.nodes.size());
+  json.NewLine(" ").Key("subgraphs").BeginArray();
+  for (const PartitionReport::Subgraph& subgraph : report.subgraphs) {
+    json.NewLine("  ").BeginObject().Member("partitioner", subgraph.partitioner);
+    json.Member("op", subgraph.op).Member("name", subgraph.name).Member("kind", subgraph.kind);
+    json.Member("nodes", subgraph.nodes).Member("inputs", subgraph.inputs);
+    json.Member("outputs", subgraph.outputs).Member("input_bytes", subgraph.input_bytes);
+    json.Member("output_bytes", subgraph.output_bytes);
+    json.Member("open_values", subgraph.open_values).Member("flops", subgraph.flops);
+    json.Member("unknown_costs", subgraph.unknown_costs).Member("flat_ns", subgraph.flat_ns);
+    json.Member("own_ns", subgraph.own_ns).Member("rejected", subgraph.rejected).EndObject();
+  }
+  json.EndArray().NewLine(" ").Key("nodes").BeginArray();
+  for (size_t n = 0; n < report.nodes.size(); ++n) {
+    const OperatorDef& def = report.graph.node(static_cast<int>(n));
+    json.NewLine("  ").BeginObject().Member("node", n);
+    json.Member("op", def.type()).Member("name", def.name());
+    if (const int s = report.nodes[n].subgraph; s >= 0) {
+      json.Member("subgraph", s).Member("taken_by", report.subgraphs[detail::Index(s)].partitioner);
     } else {
       // One entry for each partitioner, with all its reasons.
       std::vector<std::pair<std::string, std::string>> refused;
-      for (const auto& [partitioner, why] : node.refused) {
+      for (const auto& [partitioner, why] : report.nodes[n].refused) {
         const auto known =
             std::ranges::find(refused, partitioner, [](auto& one) { return one.first; });
         if (known == refused.end())
@@ -28191,54 +27658,73 @@ OPKIT_INLINE std::string PartitionReport::ToJson() const {
         else if (known->second != why)
           known->second += "; " + why;
       }
-      out += ", \"refused\": {";
-      bool first = true;
-      for (const auto& [partitioner, why] : refused) {
-        if (!std::exchange(first, false)) out += ", ";
-        AppendJsonString(out, partitioner);
-        out += ": ";
-        AppendJsonString(out, why);
-      }
-      out += '}';
+      json.Key("refused").BeginObject();
+      for (const auto& [partitioner, why] : refused) json.Member(partitioner, why);
+      json.EndObject();
     }
-    out += '}';
-  });
-  return out + "}\n";
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+  return out + "\n";
 }
 
-OPKIT_INLINE std::string PartitionReport::ToDot(const DotOptions& options) const {
+OPKIT_INLINE std::string ToDot(const PartitionReport& report, const DotOptions& options) {
   std::vector<detail::DotGroup> groups;
-  for (const Subgraph& subgraph : subgraphs)
+  for (const PartitionReport::Subgraph& subgraph : report.subgraphs)
     if (subgraph.rejected.empty())
       groups.push_back({StrCat(subgraph.partitioner, "\n", subgraph.name), subgraph.nodes});
-  const GraphView view(graph);
+  const GraphView view(report.graph);
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
-  return detail::DrawDot(graph, &types, options, nullptr, &groups);
+  return detail::DrawDot(report.graph, &types, options, nullptr, &groups);
 }
 
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REPORT_IPP_
 
-// ---- opkit/op/abi/abi_attributes.hpp
-// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
-// array of opkit_attr, and back. Data from another image is checked member by member before it is
-// read.
-#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+// ---- opkit/op/boundary/convert/abi_structs.hpp
+// The bytes that each struct of opkit_abi.h had in the version that introduced it. Every reader of
+// another image's struct may rely on these; a larger struct has members of later versions.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+
+struct opkit_config;  // not in version 1.0's opkit_abi.h, which a test puts before this header
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The bytes of the structs in version 1.0; every reader may rely on these. A larger struct in the
-// header has members of later versions.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
-                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56, kValueBytes = 296, kConfigBytes = 64;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
-              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes &&
-              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_value) >= kValueBytes);
+// clang-format off
+template <class Struct> inline constexpr uint64_t kFirstBytes = Struct::is_not_in_this_list;
+template <> inline constexpr uint64_t kFirstBytes<opkit_tensor> = 72;
+template <> inline constexpr uint64_t kFirstBytes<opkit_attr> = 88;
+template <> inline constexpr uint64_t kFirstBytes<opkit_graph> = 96;
+template <> inline constexpr uint64_t kFirstBytes<opkit_node> = 104;
+template <> inline constexpr uint64_t kFirstBytes<opkit_value> = 296;
+template <> inline constexpr uint64_t kFirstBytes<opkit_call> = 184;
+template <> inline constexpr uint64_t kFirstBytes<opkit_scope> = 64;
+template <> inline constexpr uint64_t kFirstBytes<opkit_invocation> = 24;
+template <> inline constexpr uint64_t kFirstBytes<opkit_host> = 152;
+template <> inline constexpr uint64_t kFirstBytes<opkit_kernel> = 72;
+template <> inline constexpr uint64_t kFirstBytes<opkit_parameter> = 56;
+template <> inline constexpr uint64_t kFirstBytes<opkit_gradient> = 80;
+template <> inline constexpr uint64_t kFirstBytes<opkit_op> = 192;
+template <> inline constexpr uint64_t kFirstBytes<opkit_library> = 104;
+template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
+// clang-format on
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
+
+// ---- opkit/op/boundary/convert/abi_attributes.hpp
+// Tensors and attributes across opkit_abi.h: converts a Tensor to an opkit_tensor, Arguments to an
+// array of opkit_attr, and back. Data from another image is checked member by member before it is
+// read.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
 // The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
 // name or other text. A larger number counts as damage.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
@@ -28256,7 +27742,7 @@ bool IsUsable(const T* pointer) {
 }
 // True if the other image's struct is usable and has a size that it can have.
 template <class Struct>
-bool IsReadable(const Struct* it, uint64_t least_bytes) {
+bool IsReadable(const Struct* it, uint64_t least_bytes = kFirstBytes<Struct>) {
   return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
          it->size % alignof(Struct) == 0;
 }
@@ -28295,13 +27781,13 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 
-// ---- opkit/op/abi/abi_node.hpp
+// ---- opkit/op/boundary/convert/abi_node.hpp
 // Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
 // definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
-#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
-#define OPKIT_OP_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -28362,7 +27848,7 @@ class AbiNode : public RefCounted {
     Point(def_.control_inputs(), control_inputs_);
     node_.num_control_inputs = control_inputs_.size();
     node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
+    node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
@@ -28467,7 +27953,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
-  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+  if (!IsReadable(from) || !from->op || from->num_graphs > kMostParts ||
       (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
@@ -28481,12 +27967,12 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
     for (std::string& name :
          NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
       def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    if (node.backend) def.Backends(TextOfAbi(node.backend));
     def.IsGradientOp(node.is_gradient != 0);
   }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+    if (!IsReadable(node.graphs[i]) || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
             " is null, shorter than version 1.0's or has no name");
     def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
@@ -28516,7 +28002,7 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
 class ValuesOfAbi {
  public:
   ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
-    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(values)))
       Throw(ErrorCode::kInvalidArgument, "a library has ", count,
             " values that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -28571,7 +28057,7 @@ class ValuesOfAbi {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
 // ---- opkit/graph/abi_graph.hpp
 // Conversion between Graph and the opkit_graph of opkit_abi.h, in which graphs are passed to and
@@ -28679,14 +28165,14 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
 // else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
-  if (!IsReadable(graph_of, kGraphBytes))
+  if (!IsReadable(graph_of))
     Throw(ErrorCode::kInvalidArgument, "a graph is null or shorter than version 1.0's");
   const opkit_graph& from = *graph_of;
   const std::string what = TextOfAbi(from.name);
   Graph graph;
   std::map<std::string, const opkit_value*> known;
   if (OPKIT_ABI_HAS(&from, values) && from.num_values > 0) {
-    if (!IsReadable(from.values, kValueBytes))
+    if (!IsReadable(from.values))
       Throw(ErrorCode::kInvalidArgument, "the values of graph ", what,
             " are null or shorter than version 1.0's");
     uint64_t i = 0;
@@ -28736,12 +28222,12 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
 
-// ---- opkit/op/abi/resource_state.hpp
+// ---- opkit/op/boundary/host/resource_state.hpp
 // The state behind the calls of a function operator: its memory, the operators that it invoked, and
 // runs that end after their function. Only the definitions of host_table.hpp and function_body.hpp
 // use it.
-#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
-#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -28898,8 +28384,8 @@ struct ResourceState {
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
   RefCountedList kept_by_work;          // kept until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with setAllocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with setAsync(), while its forward runs
+  OutputMaker* output_maker = nullptr;  // of an operator with allocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // of an operator with async(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // Calls `add` with the memory of the current run.
@@ -28962,7 +28448,7 @@ inline void DeferredRun::End() {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
 // ---- opkit/graph/hosted_graph.hpp
 // Runs the graphs that operators of functions give to their program (OpResource::run_graph). Only
@@ -29297,7 +28783,7 @@ class PartitionRun {
     std::vector<char> inside(group_of_.size(), 0);
     for (size_t node = 0; node < group_of_.size(); ++node)
       inside[node] = group_of_[node] == g || group_of_[node] == other;
-    const std::vector<int> path = LeavingPath(problem_, inside);
+    const std::vector<int> path = PathThroughOutside(problem_, inside);
     if (path.empty()) return "";
     return "; with its neighbour it would close a cycle: " + PathText(state_.graph, path);
   }
@@ -29919,13 +29405,13 @@ OPKIT_INLINE CutResult CutSubgraphs(const CutProblem& problem) {
   return detail::SubgraphCutter(problem).Cut();
 }
 
-OPKIT_INLINE std::vector<int> LeavingPath(const CutProblem& problem,
-                                          const std::vector<char>& inside) {
+OPKIT_INLINE std::vector<int> PathThroughOutside(const CutProblem& problem,
+                                                 const std::vector<char>& inside) {
   using detail::Index;
   const size_t n = problem.order.size();
   if (inside.size() != n)
-    Throw(ErrorCode::kInvalidArgument, "LeavingPath needs a flag for each of ", n, " nodes, found ",
-          inside.size());
+    Throw(ErrorCode::kInvalidArgument, "PathThroughOutside needs a flag for each of ", n,
+          " nodes, found ", inside.size());
   std::vector<size_t> first(n + 1, 0);
   for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
   for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
@@ -30072,11 +29558,11 @@ OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const 
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_VIEW_IPP_
 
-// ---- opkit/op/abi/attr_map.hpp
+// ---- opkit/op/function/attr_map.hpp
 // AttrMap: an operator's attributes as text, the form that function operators read; typed access
 // parses the text. Made once when the operator is built.
-#ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
-#define OPKIT_OP_ABI_ATTR_MAP_HPP_
+#ifndef OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
+#define OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -30256,7 +29742,7 @@ class AttrMap {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
+#endif  // OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 // ---- opkit/graph/partition/impl/partitioner.ipp
 // The definitions of PartitionAnswer, SubgraphReview and PartitionerRegistry.
@@ -30480,12 +29966,12 @@ SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
 
 #endif  // OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
-// ---- opkit/op/abi/op_resource.hpp
+// ---- opkit/op/function/op_resource.hpp
 // OpResource: the services of a function operator's host: memory, scratch, threads, the stream,
 // random numbers, logging, sub-events, and all other operators by name. It calls opkit_abi.h's
 // table, so that it is the same in a program and in a library.
-#ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
-#define OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#ifndef OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
+#define OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -30508,9 +29994,8 @@ OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr
 
 inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
 inline ErrorCode CodeOfStatus(opkit_status status) {
-  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
-             ? static_cast<ErrorCode>(status - 1)
-             : ErrorCode::kOperatorFailed;
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_IO ? static_cast<ErrorCode>(status - 1)
+                                                                : ErrorCode::kOperatorFailed;
 }
 
 // Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
@@ -30565,7 +30050,7 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
 
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
   Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
-        " has no scratch: declare it with setScratch(bytes), or with setScratch(f) where the bytes "
+        " has no scratch: declare it with scratch(bytes), or with scratch(f) where the bytes "
         "depend on f(attrs, shapes)");
 }
 
@@ -30778,7 +30263,7 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with setAllocatesOutputs(): an
+  // Makes an output whose shape the data decides, in an operator with allocatesOutputs(): an
   // output that has no dtype and that req() requests. Call it before forward returns, even if the
   // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
@@ -30797,8 +30282,8 @@ class OpResource {
     return allocate_output(output, std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Returns the memory declared by setScratch, undefined at the start of every run. Throws
-  // kFailedPrecondition without setScratch.
+  // Returns the memory declared by scratch(), undefined at the start of every run. Throws
+  // kFailedPrecondition without scratch().
   void* scratch() const {
     if (!call_->scratch) [[unlikely]]
       detail::ThrowNoScratch(call_);
@@ -30864,7 +30349,7 @@ class OpResource {
     return detail::FromAbi(now);
   }
 
-  // Lets the function of an operator with setAsync() return before its outputs are computed; the
+  // Lets the function of an operator with async() return before its outputs are computed; the
   // holder of the handle completes the run. At most once in a call. Throws kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;
@@ -30957,13 +30442,12 @@ class OpResource {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#endif  // OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
-// ---- opkit/op/abi/host_table.hpp
-// The host's side of opkit_abi.h: the table of functions that serve function operators in this
-// program and in its libraries, and each thread's current failure.
-#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
-#define OPKIT_OP_ABI_HOST_TABLE_HPP_
+// ---- opkit/op/function/log_hook.hpp
+// SetLogHook: redirects the log lines of function operators, of this program and of its libraries.
+#ifndef OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
+#define OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -30976,6 +30460,19 @@ namespace detail {
 
 // Passes a line to the log hook.
 void WriteLog(LogLevel level, std::string_view op, std::string_view text);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_LOG_HOOK_HPP_
+
+// ---- opkit/op/boundary/host/host_table.hpp
+// The host's side of opkit_abi.h: the table of functions that serve function operators in this
+// program and in its libraries, and each thread's current failure.
+#ifndef OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The reason for the failure of the function that this thread runs.
 struct HostError : RefCounted {
@@ -31020,10 +30517,10 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 
 // ---- opkit/op/function/answered_fail.hpp
-// CallReturning: turns MX_FAIL from a function in MXNet's spelling into an Error with the text of
+// CallReturning: turns FAIL from a function in MXNet's spelling into an Error with the text of
 // OPKIT_ERROR_MSG.
 #ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
 #define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
@@ -31060,8 +30557,7 @@ void CallReturning(const char* what, F&& f) {
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The PartitionWork of a FunctionPartitioner.
 class FunctionPartitionWork final : public PartitionWork {
@@ -31069,7 +30565,7 @@ class FunctionPartitionWork final : public PartitionWork {
   FunctionPartitionWork(IntrusivePtr<const FunctionPartitioner> partitioner,
                         const PartitionView& view, PartitionArguments arguments)
       : partitioner_(std::move(partitioner)), arguments_(std::move(arguments)) {
-    const PartitionerRecord& record = partitioner_->record;
+    const GraphPartitionerRecord& record = partitioner_->record;
     if (!record.make_selector) return;
     selector_ = record.make_selector(view, arguments_);
     if (!selector_) Throw(ErrorCode::kInvalidArgument, "setCreateSelector(f): f made no selector");
@@ -31091,8 +30587,7 @@ class FunctionPartitionWork final : public PartitionWork {
 };
 
 OPKIT_INLINE std::string FunctionPartitioner::SubgraphOperator(int kind) const {
-  const auto own = record.subgraph_ops.find(kind);
-  return own == record.subgraph_ops.end() ? record.subgraph_op : own->second;
+  return record.SubgraphOp(kind);
 }
 OPKIT_INLINE std::unique_ptr<PartitionWork> FunctionPartitioner::Begin(
     const PartitionView& view, const PartitionArguments& arguments) const {
@@ -31150,15 +30645,14 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   for (const auto& [name, value] : given) review.SetAttribute(name, value);
 }
 
-}  // namespace detail
-
-OPKIT_INLINE PartitionerBuilder::PartitionerBuilder(const char* name, const char* file,
-                                                    int line) noexcept
-    : partitioner_(detail::MakeIntrusive<detail::FunctionPartitioner>()) {
+OPKIT_INLINE GraphPartitionerHost::GraphPartitionerHost(const char* name, const char* file,
+                                                        int line) noexcept
+    : partitioner_(MakeIntrusive<FunctionPartitioner>()) {
   record().name = name;
   RegisterPartitioner(partitioner_, file, line);
 }
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
@@ -31573,6 +31067,96 @@ OPKIT_INLINE void UseSelection() noexcept {
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
+
+// ---- opkit/base/json/impl/json_writer.ipp
+// JsonWriter's definitions.
+#ifndef OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
+#define OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const unsigned first = byte(0), second = byte(1);
+  if (text.empty()) return 0;
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    if (!continues(1) || !continues(2)) return 0;
+    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    if (!continues(1) || !continues(2) || !continues(3)) return 0;
+    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
+  }
+  return 0;
+}
+
+OPKIT_INLINE void AppendJsonString(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  size_t plain = 0;  // where the bytes begin that stand for themselves and are not yet in `out`
+  for (size_t at = 0; at < text.size();) {
+    const auto first = static_cast<unsigned char>(text[at]);
+    const size_t length = first < 0x80 ? 1 : Utf8Length(text.substr(at));
+    if (length != 0 && first >= 0x20 && first != '"' && first != '\\') {
+      at += length;
+      continue;
+    }
+    out += text.substr(plain, at - plain);
+    if (length == 0)
+      out += "\xEF\xBF\xBD";
+    else if (first < 0x20)
+      ((out += "\\u00") += kHex[first >> 4]) += kHex[first & 15];
+    else
+      (out += '\\') += text[at];
+    plain = ++at;
+  }
+  out += text.substr(plain);
+  out += '"';
+}
+
+OPKIT_INLINE void AppendNumber(std::string& out, double value) {
+  char digits[32];
+  if (!__builtin_isfinite(value))
+    out += "null";
+  else
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+OPKIT_INLINE JsonWriter& JsonWriter::Key(std::string_view name) {
+  AppendJsonString(Item(), name);
+  out_ += is_spaced_ ? ": " : ":";
+  needs_comma_ = false;
+  return *this;
+}
+OPKIT_INLINE std::string& JsonWriter::Item() {
+  if (std::exchange(needs_comma_, true)) out_ += is_spaced_ && !indent_ ? ", " : ",";
+  AppendNewLine();
+  return out_;
+}
+OPKIT_INLINE JsonWriter& JsonWriter::Begin(char bracket) {
+  Item() += bracket;
+  needs_comma_ = false;
+  return *this;
+}
+OPKIT_INLINE JsonWriter& JsonWriter::End(char bracket) {
+  AppendNewLine();
+  out_ += bracket;
+  needs_comma_ = true;
+  return *this;
+}
+OPKIT_INLINE void JsonWriter::AppendNewLine() {
+  if (const char* const indent = std::exchange(indent_, nullptr)) (out_ += '\n') += indent;
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
 
 // ---- opkit/engine/schedule/impl/schedule.ipp
 // How a Schedule is made: levels, edges that others imply, the stored order, flat lists of
@@ -32238,107 +31822,6 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 
 #endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
-// ---- opkit/graph/memory/impl/node_order.ipp
-// Definitions of PeakBytes and OrderForFootprint: list scheduling by the live bytes that a node
-// adds.
-#ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
-#define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// Counts the bytes that are live while nodes run one after the other.
-class LiveBytes {
- public:
-  LiveBytes(const GraphView& view, FunctionRef<int64_t(int value)> bytes)
-      : view_(view), bytes_(bytes) {
-    for (int value = 0; value < view.num_values(); ++value)
-      uses_.push_back(static_cast<int>(view.consumers(value).size()) +
-                      (view.IsOutput(value) ? 1 : 0));
-  }
-  // Returns by how much the live bytes grow once the node has run.
-  int64_t Growth(int node) const {
-    int64_t growth = Made(node);
-    ForEachInput(node, [&](int value) {
-      if (uses_[Index(value)] == 1) growth -= bytes_(value);
-    });
-    return growth;
-  }
-  void Run(int node) {
-    live_ += Made(node);
-    peak_ = (std::max)(peak_, live_);
-    ForEachInput(node, [&](int value) {
-      if (--uses_[Index(value)] == 0) live_ -= bytes_(value);
-    });
-    for (const int value : view_.outputs(node))
-      if (value >= 0 && uses_[Index(value)] == 0) live_ -= bytes_(value);
-  }
-  int64_t peak() const { return peak_; }
-
- private:
-  int64_t Made(int node) const {
-    int64_t made = 0;
-    for (const int value : view_.outputs(node))
-      if (value >= 0 && view_.producer(value) == node) made += bytes_(value);
-    return made;
-  }
-  // Calls f for each distinct input of the node.
-  template <class F>
-  void ForEachInput(int node, F f) const {
-    const auto inputs = view_.inputs(node);
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] >= 0 && std::find(inputs.begin(), inputs.begin() + static_cast<long>(i),
-                                      inputs[i]) == inputs.begin() + static_cast<long>(i))
-        f(inputs[i]);
-  }
-
-  const GraphView& view_;
-  const FunctionRef<int64_t(int value)> bytes_;
-  std::vector<int> uses_;  // by value: uses that are still to come
-  int64_t live_ = 0, peak_ = 0;
-};
-
-}  // namespace detail
-
-OPKIT_INLINE int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
-                               FunctionRef<int64_t(int value)> bytes) {
-  detail::LiveBytes live(view, bytes);
-  for (const int node : order) live.Run(node);
-  return live.peak();
-}
-
-OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
-                                                FunctionRef<int64_t(int value)> bytes) {
-  using detail::Index;
-  constexpr size_t kLookedAt = 64;
-  std::vector<int> waits(Index(view.num_nodes()), 0), ready, order;
-  std::vector<std::vector<int>> after(waits.size());
-  for (const GraphView::Edge& edge : view.edges()) {
-    ++waits[Index(edge.to)];
-    after[Index(edge.from)].push_back(edge.to);
-  }
-  for (const int node : view.order())
-    if (waits[Index(node)] == 0) ready.push_back(node);
-  detail::LiveBytes live(view, bytes);
-  while (!ready.empty()) {
-    const size_t count = (std::min)(ready.size(), kLookedAt);
-    const auto next =
-        std::ranges::min_element(ready.begin(), ready.begin() + static_cast<long>(count), {},
-                                 [&](int node) { return std::pair(live.Growth(node), node); });
-    const int node = *next;
-    ready.erase(next);
-    order.push_back(node);
-    live.Run(node);
-    for (const int waiting : after[Index(node)])
-      if (--waits[Index(waiting)] == 0) ready.push_back(waiting);
-  }
-  return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
-
 // ---- opkit/graph/plan/impl/kernel_selector.ipp
 // Definitions of KernelSelector: rates the candidates of a node and chooses one.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
@@ -32479,10 +31962,10 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKer
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   if (const SelectedKernel* forced = Forced(node))
-    return OperatorDef(def).Engine(forced->backend, kRequired);
-  if (!options_.strict_backends) return {};
+    return OperatorDef(def).Backends(forced->backend, kRequired);
+  if (options_.backend_need == kPreferred) return {};
   CheckBackends(def);
-  return OperatorDef(def).Engine(def.engine(), kRequired);
+  return OperatorDef(def).Backends(def.backends(), kRequired);
 }
 
 OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
@@ -32712,11 +32195,11 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
-// ---- opkit/graph/plan/impl/specialization.ipp
+// ---- opkit/graph/plan/impl/planned_memory.ipp
 // Definitions of PlannedMemory: numbers the values of a specialization and of its bodies, and plans
 // an arena for them on each device.
-#ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
-#define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
+#ifndef OPKIT_GRAPH_PLAN_IMPL_PLANNED_MEMORY_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_PLANNED_MEMORY_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -32768,11 +32251,11 @@ OPKIT_INLINE int PlannedMemory::NumberSteps(int next) {
   return next;
 }
 
-OPKIT_INLINE size_t PlannedMemory::NumberValues(size_t next, const PlannedMemory* around) {
+OPKIT_INLINE size_t PlannedMemory::NumberValues(size_t next, const PlannedMemory* enclosing) {
   first_number_ = next;
   for (int value = 0; value < plan_.view().num_values(); ++value) {
     const int outer = plan_.OuterOf(value);
-    value_numbers_.push_back(outer < 0 ? next++ : around->NumberOf(outer));
+    value_numbers_.push_back(outer < 0 ? next++ : enclosing->NumberOf(outer));
   }
   first_scratch_ = next;
   next += Index(plan_.schedule().size());
@@ -32870,7 +32353,7 @@ OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     OrderBodies(step, run_order_);
     for (int entry : EntriesOf(plan_.schedule(), step)) {
-      if (plan_.IsOrderAlone(step, entry)) continue;
+      if (plan_.IsOrderOnly(step, entry)) continue;
       run_order_.before.push_back(end_[Index(step)]);
       run_order_.after.push_back(begin_[Index(Schedule::TargetOf(entry))]);
     }
@@ -32887,7 +32370,7 @@ OPKIT_INLINE size_t PlannedMemory::BodyCount(int node) const {
 }
 
 // True if the node's only body returns this input unchanged.
-OPKIT_INLINE bool PlannedMemory::HandsOn(int node, int value) const {
+OPKIT_INLINE bool PlannedMemory::ForwardsInput(int node, int value) const {
   const Specialization& body = *plan_.BodiesOf(node)[0]->plan;
   for (size_t i = 0; i < body.inputs().size(); ++i) {  // inputs are the first values
     const int inner = body.ValueOf(static_cast<int>(i));
@@ -32924,7 +32407,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
       if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
     }
     for (const int node : view.consumers(value))
-      if (plan_.BodiesOf(node).empty() || is_exclusive(node) || HandsOn(node, value))
+      if (plan_.BodiesOf(node).empty() || is_exclusive(node) || ForwardsInput(node, value))
         planned.users.push_back(end_[step_of(node)]);
   }
   for (int step = 0; step < plan_.schedule().size(); ++step) {
@@ -33202,6 +32685,287 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
   AddTouches(values);
   VerifyMemoryPlan(run_order_, values, arena.inplace, addresses, end, names);
   return true;
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_PLANNED_MEMORY_IPP_
+
+// ---- opkit/graph/memory/node_order.hpp
+// OrderForFootprint: finds an order of a graph's nodes in which fewer bytes are live at once.
+// Called before memory is planned, for runs whose steps follow each other.
+#ifndef OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
+#define OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Returns the most bytes that are live at once if nodes run in this order. A value is live from the
+// node that makes it to its last reader. `bytes(value)` is 0 for a value that lies elsewhere.
+int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
+                  FunctionRef<int64_t(int value)> bytes);
+
+// Returns an order with a smaller PeakBytes than view.order(), or view.order() if it finds none.
+// List scheduling: the next node is the ready one that adds the fewest live bytes; of equal ones,
+// the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
+std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_NODE_ORDER_HPP_
+
+// ---- opkit/graph/plan/impl/specialization.ipp
+// Definitions of Specialization: its pipeline, from selected kernels to planned memory.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE Specialization::Specialization(const GraphView& view,
+                                            std::vector<TensorInfo> input_infos,
+                                            const Options& options, const Enclosing* enclosing)
+    : plan_view_(view),
+      inputs_(std::move(input_infos)),
+      plan_types_(Infer(view, inputs_)),
+      selector_(plan_view_, plan_types_, options.selection),
+      memory_(*this, options.memory) {
+  Build(options, enclosing);
+}
+
+OPKIT_INLINE void Specialization::Build(const Options& options, const Enclosing* enclosing) {
+  do {
+    selector_.SelectAll(selected_);
+    FuseNodes(options);
+    InsertConverters(options, enclosing);
+    FindOuter(enclosing);
+  } while (!BindNodes(enclosing));
+  PlanBodies(options);
+  MakeSchedule(options);
+  AssignStreams();
+  if (!enclosing) PlanMemory(options);
+}
+
+OPKIT_INLINE GraphTypes Specialization::Infer(const GraphView& view,
+                                              const std::vector<TensorInfo>& inputs) {
+  std::vector<GraphInput> known;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    known.push_back({view.graph().inputs()[i].name, inputs[i]});
+  return InferGraph(view, known);
+}
+
+OPKIT_INLINE std::vector<int> Specialization::PartsOf(int node) const {
+  if (node >= fused_view().num_nodes()) return {};
+  if (!fused_) return {node};
+  return {fused_->PartsOf(node).begin(), fused_->PartsOf(node).end()};
+}
+
+OPKIT_INLINE void Specialization::FuseNodes(const Options& options) {
+  converted_.reset();
+  fused_.reset();
+  if (FusedGraph::IsNeeded(selected_))
+    fused_ = g_make_fused_graph(plan_view_, plan_types_, selected_, options.selection.forced);
+  choices_ = fused_ ? fused_->choices() : selected_;
+  for (int node = 0; node < plan_view_.num_nodes(); ++node)
+    if (const int first = PartsOf(NodeOf(node)).front(); first != node)
+      selected_[Index(node)].computed_by = first;
+}
+
+OPKIT_INLINE void Specialization::InsertConverters(const Options& options,
+                                                   const Enclosing* enclosing) {
+  // A body returns its outputs on the device on which the node that carries it makes them.
+  const Device device = enclosing ? enclosing->device() : Device();
+  const Device* const outputs_on = enclosing ? &device : nullptr;
+  if (NeedsConverters(fused_view(), fused_types(), choices_, outputs_on))
+    converted_ = g_make_converted_graph(fused_view(), fused_types(), choices_,
+                                        *options.converted_constants, outputs_on);
+  for (int node = 0; node < view().num_nodes(); ++node) ShareDescriptors(node);
+}
+
+OPKIT_INLINE bool Specialization::BindNodes(const Enclosing* enclosing) {
+  struct OtherLayouts {};
+  const auto refused = [&](int node, const std::string& why) {
+    const std::vector<int> parts = PartsOf(node);
+    if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
+    NodeChoice& choice = selected_[Index(parts[0])];
+    if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
+    choices_[Index(node)] = choice;
+    ShareDescriptors(node);
+  };
+  try {
+    first_nodes_ = std::make_unique<BoundNodes>(
+        view(), types(), choices_, OuterBlobs(enclosing ? &enclosing->nodes : nullptr), refused);
+    return true;
+  } catch (const OtherLayouts&) {
+    return false;
+  }
+}
+
+OPKIT_INLINE void Specialization::ShareDescriptors(int node) {
+  const auto share = [&](std::span<const int> values, std::vector<Layout>& layouts) {
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      if (values[i] < 0) continue;
+      const Layout& layout = types()[values[i]].layout;
+      OPKIT_ASSERT(layouts[i] == layout);
+      layouts[i] = layout;
+    }
+  };
+  KernelConfig& config = choices_[Index(node)].config;
+  share(view().inputs(node), config.input_layouts);
+  share(view().outputs(node), config.output_layouts);
+}
+
+OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosing) {
+  outer_.assign(Index(view().num_values()), -1);
+  rewritten_.assign(outer_.size(), 0);
+  if (enclosing) {
+    const GraphView& outside = enclosing->plan.view();
+    const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
+      if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
+    };
+    for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
+      bind(static_cast<int>(i), outside.inputs(enclosing->node), Index(enclosing->body.inputs[i]));
+    for (size_t o = 0; o < plan_view_.outputs().size(); ++o)
+      if (const int value = plan_view_.outputs()[o]; plan_view_.producer(value) >= 0)
+        bind(value, outside.outputs(enclosing->node), o);
+  }
+  for (int value = 0; value < view().num_values(); ++value)
+    rewritten_[Index(value)] = view().IsRewritten(value) ||
+                               (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
+}
+
+OPKIT_COLD OPKIT_INLINE std::vector<Blob*> Specialization::OuterBlobs(
+    const BoundNodes* enclosing) const {
+  std::vector<Blob*> blobs;
+  for (int value = 0; enclosing && value < view().num_values(); ++value)
+    blobs.push_back(OuterOf(value) < 0 ? nullptr : &enclosing->blob(OuterOf(value)));
+  return blobs;
+}
+
+OPKIT_COLD OPKIT_INLINE std::unique_ptr<BoundNodes> Specialization::MakeNodes(
+    const BoundNodes* enclosing) const {
+  auto nodes = std::make_unique<BoundNodes>(view(), types(), choices_, OuterBlobs(enclosing));
+  for (const std::unique_ptr<PlannedBody>& body : bodies_)
+    nodes->bodies().push_back(body->plan->MakeNodes(nodes.get()));
+  return nodes;
+}
+
+OPKIT_COLD OPKIT_INLINE void Specialization::PlanBodies(const Options& options) {
+  for (int node = 0; node < view().num_nodes(); ++node)
+    if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node))) {
+      const bool exclusive = runs->bodies().size() > 1;
+      for (size_t i = 0; i < runs->bodies().size(); ++i)
+        PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
+    }
+}
+
+OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number, const NodeBody& body,
+                                                      bool exclusive, const Options& options) {
+  const OperatorDef& def = view().graph().node(node);
+  auto planned = std::make_unique<PlannedBody>(node, number, body);
+  std::vector<TensorInfo> infos;
+  for (const int input : body.inputs) {
+    const int value = view().inputs(node)[Index(input)];
+    infos.push_back(value < 0 ? TensorInfo() : types()[value]);
+  }
+  Options inner = options;
+  inner.walked = true;
+  inner.donated = {};
+  planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
+  inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
+  const Enclosing enclosing{*this, *first_nodes_, node, body};
+  try {
+    planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &enclosing);
+  } catch (const Error& error) {
+    const bool may_not_fit = exclusive && error.code() != ErrorCode::kNotFound;
+    if (may_not_fit && (!inner.selection.forced || !Fits(*planned, infos, inner, enclosing)))
+      return;
+    RethrowInContext(StrCat("in ", body.name, " of ", def));
+  }
+  if (planned->plan->may_pend()) {
+    if (planned->forced.nodes.empty()) return;
+    Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
+          def,
+          ", which is not planned with the graph: an operator in it completes after it has "
+          "returned");
+  }
+  first_nodes_->bodies().push_back(planned->plan->TakeNodes());
+  bodies_.push_back(std::move(planned));
+}
+
+OPKIT_COLD OPKIT_INLINE bool Specialization::Fits(const PlannedBody& body,
+                                                  const std::vector<TensorInfo>& infos,
+                                                  Options options, const Enclosing& enclosing) {
+  options.selection.forced = nullptr;
+  try {
+    static_cast<void>(MakeIntrusive<Specialization>(body.view, infos, options, &enclosing));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
+  auto supports = [&](int node) {
+    return asynchronous_[Index(node)] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
+  };
+  for (int node = 0; node < view().num_nodes(); ++node) {
+    asynchronous_.push_back(first_nodes_->op(node).HasAsyncPart());
+    may_pend_ |= first_nodes_->op(node).HasAsyncPart();
+  }
+  std::vector<ScheduleEdge> edges;
+  for (const auto& edge : view().edges())
+    edges.push_back(
+        {edge.from, edge.to,
+         supports(edge.from) && supports(edge.to) &&
+             first_nodes_->op(edge.from).device() == first_nodes_->op(edge.to).device()});
+  const auto name = [&](int node) { return ToString(view().graph().node(node)); };
+  const FunctionRef<std::string(int)> name_ref = name;
+  ScheduleOptions settings;
+  settings.in_order = options.in_order;
+  settings.name = &name_ref;
+  std::vector<int> order;
+  if (options.memory.reorder_nodes && options.walked) {
+    order = OrderForFootprint(
+        view(), [&](int value) { return memory_.IsPlanned(value) ? BytesOf(value) : 0; });
+    settings.given = &order;
+  }
+  schedule_.emplace(view().num_nodes(), edges, settings);
+  if (options.in_order) {
+    follows_.assign(Index(schedule_->size()), 0);
+    for (const auto& edge : view().edges()) {
+      const int to = schedule_->node_of(edge.to);
+      if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
+    }
+  }
+}
+
+OPKIT_INLINE void Specialization::AssignStreams() {
+  constexpr int kStreams = 4;
+  streams_.assign(Index(view().num_nodes()), 0);
+  std::vector<char> continued(streams_.size(), 0);
+  int next = 0;
+  for (int step = 0; step < schedule_->size(); ++step) {
+    const int node = schedule_->original_of(step);
+    if (!IsAsynchronous(node)) continue;
+    int stream = -1;
+    const auto& edges = view().edges();
+    for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
+      const auto& edge = edges[e];
+      if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
+          first_nodes_->op(edge.from).device() != first_nodes_->op(node).device())
+        continue;
+      continued[Index(edge.from)] = 1;
+      stream = streams_[Index(edge.from)];
+      break;
+    }
+    streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
+  }
+}
+
+OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
+  PlannedMemory::Options memory{options.memory, options.verify_memory, options.walked, {}};
+  for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
+  memory_.PlanArenas(memory);
 }
 
 }  // namespace detail
@@ -34760,6 +34524,435 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
+// ---- opkit/graph/plan/impl/bound_plan.ipp
+// Definitions of BoundPlan: makes its steps, puts its values into arenas, and runs it.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE BoundPlan::BoundPlan(IntrusivePtr<Specialization> specialization,
+                                  std::unique_ptr<BoundNodes> nodes, ThreadPool& pool,
+                                  ReplayOptions options)
+    : BoundPlan(std::move(specialization), *nodes, this) {
+  own_nodes_ = std::move(nodes);
+  LookAhead();
+  ids_of_run_ = NumberIds(0);
+  replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
+  ReportMode();
+}
+
+OPKIT_INLINE void BoundPlan::UseArenas(SharedArenas& arenas) {
+  shared_arenas_ = &arenas;
+  const std::vector<ArenaPlan>& planned = specialization_->memory().arenas();
+  if (arenas_.size() == planned.size() && HasLargeEnough(arenas)) return;
+  ReleaseArenas();
+  std::vector<Storage> taken;
+  for (const ArenaPlan& arena : planned) taken.push_back(TakeArena(arena, arenas));
+  PutInto(planned, taken);
+}
+
+OPKIT_INLINE bool BoundPlan::NeedsLargerArenas(const SharedArenas& arenas) const {
+  for (const ArenaPlan& arena : specialization_->memory().arenas())
+    if (arenas.MustGrow(arena.device, arena.plan.arena_bytes)) return true;
+  return false;
+}
+
+OPKIT_INLINE void BoundPlan::ReleaseArenas() {
+  if (arenas_.empty()) return;
+  for (Place& place : places_)
+    if (std::exchange(place.storage, nullptr)) {
+      Tensor* const tensor = place.blob->GetMutable<Tensor>();
+      *tensor = Tensor(tensor->device());
+    }
+  for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
+  arenas_.clear();
+  only_arena_ = nullptr;
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
+}
+
+OPKIT_INLINE void BoundPlan::SetDonated(int plan_input, const Tensor& tensor) {
+  for (const ArenaPlan& arena : specialization_->memory().arenas())
+    for (const ArenaPlan::Donated& donated : arena.donated)
+      if (donated.input == specialization_->ValueOf(plan_input))
+        PutIntoDonated(arena, donated, tensor);
+}
+
+OPKIT_INLINE void BoundPlan::Run(Timeout timeout) {
+  Begin();
+  try {
+    replay_->Run(timeout);
+    CompleteImplied();
+    if (decisions_ != replay_->decisions()) [[unlikely]]
+      ReportMode();
+  } catch (...) {
+    Clean();
+    throw;
+  }
+}
+
+OPKIT_INLINE void BoundPlan::RunBody() {
+  const int steps = static_cast<int>(steps_.size());
+  first_id_ = root_->first_id_ + ids_before_;
+  DropSharedValues();
+  const StepRunner run(*this);
+  for (int i = 0; i < steps; ++i) {
+    if (root_->replay_->stopped()) [[unlikely]]
+      Throw(ErrorCode::kCancelled, "the run around it has ended");
+    run(i);
+  }
+}
+
+OPKIT_INLINE void BoundPlan::CompleteImplied() {
+  if (implied_.empty()) return;
+  for (int i : implied_) steps_[Index(i)].op->event().state()->Passed();
+  MutexLock lock(in_flight_mutex_);
+  for (int i : implied_) in_flight_[Index(i)].reset();
+}
+
+OPKIT_INLINE void BoundPlan::Cancel() {
+  const int run = runs_;
+  replay_->Cancel();
+  if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
+}
+
+OPKIT_INLINE void BoundPlan::Clean() {
+  if (!specialization_->may_pend()) return;
+  CancelPending();
+  while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
+  replay_->Drain();
+  for (int i : implied_) SetInFlight(i, {});
+  ReleaseArenas();
+  shared_arenas_->Abandon();
+  UseArenas(*shared_arenas_);
+  for (size_t at = 0; at < places_.size(); ++at) {
+    Blob& blob = *places_[at].blob;
+    if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
+      *blob.GetMutable<Tensor>() = Tensor(blob.Get<Tensor>().device());
+  }
+}
+
+OPKIT_INLINE NodeState BoundPlan::RunScoped(int i, const Step& step) {
+  if (step.asynchronous) return Issue(i, step);
+  step.op->Run();
+  CheckPlaces(step);
+  return NodeState::kDone;
+}
+
+OPKIT_INLINE void BoundPlan::IssueTo(const Step& step) {
+  const IssueScope issue(step.op->device().type != DeviceType::kCPU);
+  for (int wait = step.first_wait; wait < step.end_wait; ++wait)
+    step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
+  step.op->RunAsync(step.stream);
+}
+
+OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
+  IssueTo(step);
+  CheckPlaces(step);
+  const Event& event = step.op->event();
+  if (!step.implied && event.IsFinished()) {
+    event.RethrowIfFailed();
+    return NodeState::kDone;
+  }
+  SetInFlight(i, event);
+  if (step.implied) {
+    if (cancelled_) CancelPending();
+    return NodeState::kDone;
+  }
+  event.SetCallback([this, i] { OnStepCompleted(i); });
+  if (cancelled_) CancelPending();  // Cancel may have missed this step, which was not in flight
+  return NodeState::kPending;
+}
+
+OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
+  const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
+  SetInFlight(i, {});
+  if (failure) FailPending(failure);
+  replay_->Complete(i, failure);
+}
+
+OPKIT_INLINE bool BoundPlan::PollPending() {
+  const int64_t now = MonotonicNs();
+  if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
+  if (now >= polled_until_ns_) return false;
+  for (int i : polled_) {
+    std::optional<Event> event;
+    {
+      MutexLock lock(in_flight_mutex_);
+      event = in_flight_[Index(i)];
+    }
+    if (event) static_cast<void>(event->Query());
+  }
+  return !polled_.empty();
+}
+
+OPKIT_INLINE void BoundPlan::CancelPending() {
+  cancelled_ = true;
+  std::vector<Event> events;
+  {
+    MutexLock lock(in_flight_mutex_);
+    for (const std::optional<Event>& event : in_flight_)
+      if (event) events.push_back(*event);
+  }
+  for (Event& event : events) event.Cancel();
+}
+
+OPKIT_COLD OPKIT_INLINE void BoundPlan::MoveOut(const Step& step, const Place& place) {
+  Blob& blob = *place.blob;
+  if (!blob.IsType<Tensor>()) return;
+  Tensor& tensor = *blob.GetMutable<Tensor>();
+  if (!tensor.initialized()) return;
+  if (tensor.layout().id != place.layout)
+    ThrowOtherLayout(step.op->def(), blob.name(), tensor, {place.layout, {}});
+  const bool in_arena = static_cast<bool>(ArenaOf(tensor.storage().get()));
+  const bool shared = place.apart && SharesInput(step, place);
+  if (!in_arena && !place.storage && !shared) return;
+  if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
+    if (!in_arena && !shared) return;
+    Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '", blob.name(),
+          "' a view of an input while its device still works; declare the pair in place, or "
+          "copy");
+  }
+  const bool is_standard = tensor.layout().is_standard();
+  Tensor moved, *last = nullptr;
+  const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
+  if (place.storage && bytes <= RoomOf(place))
+    moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
+                               tensor.layout(), place.offset, bytes);
+  else if (!in_arena && !shared)
+    return;
+  else if (is_standard && !view_.IsOutput(place.value))
+    moved = *(last = &LastMoved(place));
+  if (is_standard) {
+    moved.CopyFrom(tensor);
+    if (last) *last = moved;
+  } else {
+    if (!moved.storage()) moved = MakeTensor(tensor.shape(), tensor.dtype(), tensor.layout());
+    ConvertLayoutTo(tensor, moved);
+  }
+  tensor = std::move(moved);
+}
+
+OPKIT_INLINE int64_t BoundPlan::RoomOf(const Place& place) const {
+  const size_t value = specialization_->memory().NumberOf(place.value);
+  for (const ArenaPlan& arena : root_->specialization_->memory().arenas())
+    if (arena.OffsetOf(value) >= 0) return arena.values[value].bytes;
+  return 0;
+}
+
+OPKIT_INLINE bool BoundPlan::SharesInput(const Step& step, const Place& place) const {
+  const Blob& made = *place.blob;
+  for (int i = 0; i < step.op->InputSize(); ++i) {
+    if (!step.op->HasInput(i)) continue;
+    const Blob& input = step.op->InputBlob(i);
+    if (&input != &made && input.IsType<Tensor>() &&
+        input.Get<Tensor>().SharesMemoryWith(made.Get<Tensor>()))
+      return true;
+  }
+  return false;
+}
+
+OPKIT_INLINE Storage BoundPlan::ArenaOf(const StorageBlock* storage) const {
+  for (const Storage& arena : arenas_)
+    if (arena.get() == storage) return arena;
+  for (const auto& [input, donated] : donated_)
+    if (donated.get() == storage) return donated;
+  return {};
+}
+
+OPKIT_INLINE void BoundPlan::MakeSteps() {
+  const Schedule& schedule = specialization_->schedule();
+  for (int i = 0; i < schedule.size(); ++i) {
+    const int node = schedule.original_of(i);
+    bool reads_rewritten = false;
+    for (int value : view_.inputs(node))
+      reads_rewritten |= value >= 0 && specialization_->IsRewritten(value);
+    Step& step = steps_.emplace_back();
+    step.op = &nodes_->op(node);
+    step.stream = specialization_->stream(node);
+    step.asynchronous = specialization_->IsAsynchronous(node);
+    step.direct = step.op->RunsDirectly();
+    step.kind = step.op->invocation_kind();
+    // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
+    const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
+    step.first_place = static_cast<int>(places_.size());
+    for (int value : view_.outputs(node)) {
+      if (value < 0) continue;
+      places_.push_back({&nodes_->blob(value), nullptr, 0, infers ? -1 : AddInferred(value), value,
+                         reads_rewritten || specialization_->IsRewritten(value),
+                         specialization_->types()[value].layout.id});
+      if (view_.producer(value) == node && !view_.IsOutput(value) &&
+          !specialization_->memory().IsPlanned(value))
+        unplanned_.push_back(places_.back().blob);
+    }
+    step.end_place = static_cast<int>(places_.size());
+  }
+  MakeWaits();
+  if (!specialization_->may_pend()) return;
+  in_flight_.resize(steps_.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    Step& step = steps_[i];
+    // Host work completes its own event, also when it fails; it needs no polling.
+    if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
+    step.implied = FollowsFromOthers(static_cast<int>(i));
+    if (step.implied) step.op->SetEventSeldomAsked();
+    (step.implied ? implied_ : polled_).push_back(static_cast<int>(i));
+  }
+}
+
+OPKIT_INLINE bool BoundPlan::FollowsFromOthers(int i) const {
+  bool waited_for = false;
+  for (int entry : EntriesOf(specialization_->schedule(), i)) {
+    if (!Schedule::IsEarly(entry)) return false;
+    const Step& next = steps_[Index(Schedule::TargetOf(entry))];
+    waited_for |= !specialization_->IsOrderOnly(i, entry) && next.asynchronous &&
+                  next.op->device().type == steps_[Index(i)].op->device().type;
+  }
+  return waited_for;
+}
+
+OPKIT_INLINE void BoundPlan::MakeBodies() {
+  for (size_t i = 0; i < specialization_->bodies().size(); ++i)
+    bodies_.push_back(
+        MakeIntrusive<BoundPlan>(specialization_->bodies()[i]->plan, *nodes_->bodies()[i], root_));
+  const auto& planned = specialization_->bodies();
+  for (size_t i = 0; i < planned.size();) {
+    const int node = planned[i]->node;
+    auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
+    std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
+    for (; i < planned.size() && planned[i]->node == node; ++i)
+      runners[Index(planned[i]->number)] = bodies_[i].get();
+    carrier.UseRunners(std::move(runners));
+  }
+}
+
+OPKIT_INLINE void BoundPlan::LookAhead() {
+  constexpr size_t kAhead = 6;
+  std::vector<Step*> order;
+  AppendSteps(order);
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i]->ahead = i + kAhead < order.size() ? order[i + kAhead]->op : nullptr;
+}
+
+OPKIT_INLINE uint64_t BoundPlan::NumberIds(uint64_t next) {
+  ids_before_ = next;
+  next += steps_.size();
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) next = body->NumberIds(next);
+  return next;
+}
+
+OPKIT_INLINE void BoundPlan::AppendSteps(std::vector<Step*>& order) {
+  const auto& planned = specialization_->bodies();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    order.push_back(&steps_[i]);
+    const int node = specialization_->schedule().original_of(static_cast<int>(i));
+    for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
+      bodies_[Index(&body - planned.data())]->AppendSteps(order);
+  }
+}
+
+OPKIT_INLINE int BoundPlan::AddInferred(int value) {
+  const TensorInfo& info = specialization_->types()[value];
+  const bool known = info.shape.is_known();
+  if (!known && info.dtype == DType::kUndefined) return -1;
+  inferred_.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+  return static_cast<int>(inferred_.size()) - 1;
+}
+
+OPKIT_INLINE void BoundPlan::MakeWaits() {
+  const Schedule& schedule = specialization_->schedule();
+  const FlatLists early(steps_.size(), [&](auto add) {
+    for (int i = schedule.size() - 1; i >= 0; --i)
+      for (int entry : EntriesOf(schedule, i))
+        if (Schedule::IsEarly(entry) && !specialization_->IsOrderOnly(i, entry))
+          add(Index(Schedule::TargetOf(entry)), Index(i));
+  });
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    steps_[i].first_wait = static_cast<int>(waits_.size());
+    if (steps_[i].asynchronous)
+      for (int from : early.of(i)) waits_.push_back(steps_[Index(from)].op);
+    steps_[i].end_wait = static_cast<int>(waits_.size());
+  }
+}
+
+OPKIT_INLINE void BoundPlan::PutIntoDonated(const ArenaPlan& arena,
+                                            const ArenaPlan::Donated& donated,
+                                            const Tensor& input) {
+  std::erase_if(donated_, [&](const auto& held) { return held.first == donated.input; });
+  if (input.initialized()) donated_.emplace_back(donated.input, input.storage());
+  for (Place& place : places_) {
+    const size_t value = specialization_->memory().NumberOf(place.value);
+    const int64_t offset = arena.OffsetOf(value), bytes = arena.values[value].bytes;
+    if (bytes == 0 || offset < donated.begin || offset >= donated.end) continue;
+    place.storage = input.initialized() ? input.storage().get() : nullptr;
+    place.offset = input.byte_offset() + offset - donated.begin;
+    if (specialization_->OuterOf(place.value) >= 0) continue;
+    if (input.initialized())
+      SetTensor(place, input.storage(), bytes);
+    else if (!view_.IsOutput(place.value))  // the last run's outputs stay
+      *place.blob->GetMutable<Tensor>() = Tensor(input.device());
+  }
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutIntoDonated(arena, donated, input);
+}
+
+OPKIT_INLINE void BoundPlan::LeaveDonated(size_t value) {
+  for (Place& place : places_)
+    if (specialization_->memory().NumberOf(place.value) == value) place.storage = nullptr;
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) body->LeaveDonated(value);
+}
+
+OPKIT_INLINE void BoundPlan::SetTensor(const Place& place, const Storage& storage, int64_t bytes) {
+  const TensorInfo& info = specialization_->types()[place.value];
+  *place.blob->GetMutable<Tensor>() =
+      info.layout.is_standard() ? Tensor(storage, place.offset, *info.shape.Most(), info.dtype)
+                                : Tensor::FromLayout(storage, info.shape.ToShape(), info.dtype,
+                                                     info.layout, place.offset, bytes);
+}
+
+OPKIT_INLINE bool BoundPlan::HasLargeEnough(SharedArenas& arenas) const {
+  for (size_t a = 0; a < arenas_.size(); ++a) {
+    const ArenaPlan& planned = specialization_->memory().arenas()[a];
+    if (arenas_[a] != TakeArena(planned, arenas)) return false;
+  }
+  return true;
+}
+
+OPKIT_INLINE void BoundPlan::PutInto(const std::vector<ArenaPlan>& planned,
+                                     const std::vector<Storage>& arenas) {
+  arenas_ = arenas;
+  several_arenas_ = arenas_.size() > 1 || HasDonated(planned);
+  only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
+  for (size_t a = 0; a < arenas_.size(); ++a)
+    if (arenas_[a]) FillArena(planned[a], arenas_[a]);
+  for (const IntrusivePtr<BoundPlan>& body : bodies_) body->PutInto(planned, arenas);
+}
+
+OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& storage) {
+  for (size_t at = 0; at < places_.size(); ++at) {
+    Place& place = places_[at];
+    const size_t value = specialization_->memory().NumberOf(place.value);
+    const int64_t offset = arena.OffsetOf(value);
+    if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
+    if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
+    place.storage = storage.get();
+    place.offset = offset;
+    if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan
+    SetTensor(place, storage, arena.values[value].bytes);
+  }
+  for (size_t step = 0; step < steps_.size(); ++step) {
+    const size_t value = specialization_->memory().NumberOfScratch(static_cast<int>(step));
+    const int64_t offset = arena.OffsetOf(value);
+    if (offset >= 0 && arena.values[value].bytes > 0)
+      steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
+                                  arena.values[value].bytes, storage);
+  }
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
+
 // ---- opkit/graph/impl/body_inference.ipp
 // The definitions of body inference, and a cache of results: a body is inferred once for each set
 // of input types.
@@ -34880,14 +35073,14 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
   }
 }
 
-inline void InferCarriedGraph(const Graph& body, InferenceContext& context) {
+inline void InferGraphSubgraph(const Graph& body, InferenceContext& context) {
   if (Index(context.num_inputs()) == body.inputs().size() &&
       Index(context.num_outputs()) == body.outputs().size())
     // The node's operator runs the graph itself, and may have operators that are not registered.
     InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
 }
-OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
-  g_carried_graph_rules.infer.store(&InferCarriedGraph, std::memory_order_relaxed);
+OPKIT_INLINE void UseInferenceOfGraphSubgraphs() {
+  g_graph_subgraph_rules.infer.store(&InferGraphSubgraph, std::memory_order_relaxed);
 }
 
 }  // namespace detail
@@ -34895,10 +35088,10 @@ OPKIT_INLINE void UseInferenceOfCarriedGraphs() {
 
 #endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
-// ---- opkit/op/abi/impl/abi_attributes.ipp
+// ---- opkit/op/boundary/convert/impl/abi_attributes.ipp
 // Tensors and attributes across the ABI: outgoing views, and the checks of incoming structs.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -34929,15 +35122,15 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
 
 // Returns why a struct must not be read; null if it may be read.
 template <class Struct>
-const char* ProblemOfStruct(const Struct* it, uint64_t least_bytes) {
+const char* ProblemOfStruct(const Struct* it) {
   if (!it) return "is null";
   if (!IsAligned(it)) return "is not aligned";
-  if (it->size < least_bytes) return "is shorter than version 1.0's";
-  return IsReadable(it, least_bytes) ? nullptr : "says a size that it cannot have";
+  if (it->size < kFirstBytes<Struct>) return "is shorter than version 1.0's";
+  return IsReadable(it) ? nullptr : "says a size that it cannot have";
 }
 
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (const char* problem = ProblemOfStruct(view, kTensorBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(view)) return problem;
   if (view->dtype <= 0 || view->dtype >= kNumDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
@@ -34961,7 +35154,7 @@ OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
              : "has memory that is not aligned to its elements";
 }
 OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (const char* problem = ProblemOfStruct(attr, kAttrBytes)) return problem;
+  if (const char* problem = ProblemOfStruct(attr)) return problem;
   if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
     return StrCat("has the type ", attr->type, ", which does not exist");
   if (!attr->name) return "has no name";
@@ -35075,9 +35268,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            IsReadable(attrs[i], kAttrBytes) && attrs[i]->name
-                ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
-                : std::string(),
+            IsReadable(attrs[i]) && attrs[i]->name ? StrCat(" '", TextOfAbi(attrs[i]->name), "'")
+                                                   : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
@@ -35101,7 +35293,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
 // ---- opkit/graph/partition/impl/options.ipp
 // The definition of ReadPartitionLimits.
@@ -35205,33 +35397,24 @@ class SymbolJsonWriter {
       : view_(view), types_(types), is_arg_(is_arg), made_by_(Index(view.num_values()), {-1, -1}) {}
 
   SymbolJson Write() && {
-    text_ = "{\n  \"nodes\": [";
+    json_.BeginObject().NewLine("  ").Key("nodes").BeginArray();
     for (int value = 0; value < view_.num_values(); ++value)
       if (view_.IsInput(value) || view_.IsConstant(value)) WriteVariable(value);
     for (const int node : view_.order()) WriteNode(node);
-    text_ += "\n  ],\n  \"arg_nodes\": [";
-    bool first = true;
+    json_.NewLine("  ").EndArray().NewLine("  ").Key("arg_nodes").BeginArray();
     for (size_t i = 0; i < nodes_.size(); ++i)
-      if (nodes_[i] < 0) {
-        if (!std::exchange(first, false)) text_ += ", ";
-        AppendInteger(text_, i);
-      }
-    text_ += "],\n  \"heads\": [";
-    first = true;
-    for (const int output : view_.outputs()) {
-      if (!std::exchange(first, false)) text_ += ", ";
-      AppendEntry(output);
-    }
-    text_ += "]\n}\n";
-    return {std::move(text_), std::move(nodes_)};
+      if (nodes_[i] < 0) json_.Value(i);
+    json_.EndArray().NewLine("  ").Key("heads");
+    WriteEntries(view_.outputs());
+    json_.NewLine().EndObject();
+    return {text_ + "\n", std::move(nodes_)};
   }
 
  private:
   void Begin(int node, const std::string& op, const std::string& name) {
-    text_ += nodes_.empty() ? "\n    {\"op\": " : ",\n    {\"op\": ";
-    AppendJsonString(text_, op);
-    text_ += ", \"name\": ";
-    AppendJsonString(text_, name.empty() ? StrCat(op, "_", nodes_.size()) : name);
+    json_.NewLine("    ").BeginObject().Member("op", op);
+    json_.Member("name", name.empty() ? StrCat(op, "_", nodes_.size()) : name);
+    json_.Key("attrs").BeginObject();
     nodes_.push_back(node);
   }
   void WriteVariable(int value) {
@@ -35239,75 +35422,51 @@ class SymbolJsonWriter {
     Begin(-1, "null", view_.name(value));
     // Inputs are the first values.
     const bool is_arg = Index(value) >= is_arg_.size() || is_arg_[Index(value)];
-    text_ += ", \"attrs\": {\"isArg\": ";
-    text_ += is_arg ? "\"True\"" : "\"False\"";
-    text_ += ", \"isAux\": \"False\"";
-    if (view_.IsConstant(value)) text_ += ", \"constant\": \"True\"";
-    text_ += "}, \"inputs\": []";
-    AppendTypes({&value, 1});
-    text_ += '}';
+    json_.Member("isArg", is_arg ? "True" : "False").Member("isAux", "False");
+    if (view_.IsConstant(value)) json_.Member("constant", "True");
+    json_.EndObject().Key("inputs").BeginArray().EndArray();
+    WriteTypes({&value, 1});
   }
   void WriteNode(int node) {
     const OperatorDef& def = view_.graph().node(node);
     const auto number = static_cast<int>(nodes_.size());
     Begin(node, def.type(), def.name());
-    text_ += ", \"attrs\": {";
-    bool first = true;
-    for (const NamedAttribute& arg : def.args()) {
-      if (!std::exchange(first, false)) text_ += ", ";
-      AppendJsonString(text_, arg.name);
-      text_ += ": ";
-      AppendJsonString(text_, AttributeText(arg.value));
-    }
-    text_ += "}, \"inputs\": [";
-    first = true;
-    for (const int value : view_.inputs(node)) {
-      if (value < 0) continue;
-      if (!std::exchange(first, false)) text_ += ", ";
-      AppendEntry(value);
-    }
-    text_ += ']';
-    if (!def.control_inputs().empty()) {
-      text_ += ", \"control_inputs\": [";
-      first = true;
-      for (const std::string& name : def.control_inputs()) {
-        if (!std::exchange(first, false)) text_ += ", ";
-        AppendJsonString(text_, name);
-      }
-      text_ += ']';
-    }
-    AppendTypes(view_.outputs(node));
-    text_ += '}';
+    for (const NamedAttribute& arg : def.args()) json_.Member(arg.name, AttributeText(arg.value));
+    json_.EndObject().Key("inputs");
+    WriteEntries(view_.inputs(node));
+    if (!def.control_inputs().empty()) json_.Member("control_inputs", def.control_inputs());
     const auto outs = view_.outputs(node);
+    WriteTypes(outs);
     for (size_t o = 0; o < outs.size(); ++o)
       if (outs[o] >= 0) made_by_[Index(outs[o])] = {number, static_cast<int>(o)};
   }
-  void AppendEntry(int value) {
-    const auto& [node, output] = made_by_[Index(value)];
-    text_ += StrCat("[", node, ", ", output, ", 0]");
-  }
-  void AppendTypes(std::span<const int> values) {
-    text_ += ", \"dtypes\": [";
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (i > 0) text_ += ", ";
-      AppendJsonString(text_, values[i] < 0 ? "" : ToString(types_[values[i]].dtype));
+  // Writes the entries of the values that are there.
+  template <class Values>
+  void WriteEntries(const Values& values) {
+    json_.BeginArray();
+    for (const int value : values) {
+      if (value < 0) continue;
+      const auto& [node, output] = made_by_[Index(value)];
+      json_.Value(std::array{node, output, 0});
     }
-    text_ += "], \"shapes\": [";
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (i > 0) text_ += ", ";
-      if (values[i] < 0 || !types_[values[i]].shape.has_rank()) {
-        text_ += "null";
+    json_.EndArray();
+  }
+  // Writes the dtypes and shapes of the values, and ends the node.
+  void WriteTypes(std::span<const int> values) {
+    json_.Key("dtypes").BeginArray();
+    for (const int value : values) json_.Value(value < 0 ? "" : ToString(types_[value].dtype));
+    json_.EndArray().Key("shapes").BeginArray();
+    for (const int value : values) {
+      if (value < 0 || !types_[value].shape.has_rank()) {
+        json_.Item() += "null";
         continue;
       }
-      text_ += '[';
-      bool first = true;
-      for (const Dim& dim : types_[values[i]].shape.dims()) {
-        if (!std::exchange(first, false)) text_ += ", ";
-        AppendInteger(text_, dim.is_known() ? dim.value() : int64_t{-1});
-      }
-      text_ += ']';
+      json_.BeginArray();
+      for (const Dim& dim : types_[value].shape.dims())
+        json_.Value(dim.is_known() ? dim.value() : int64_t{-1});
+      json_.EndArray();
     }
-    text_ += ']';
+    json_.EndArray().EndObject();
   }
 
   const GraphView& view_;
@@ -35315,6 +35474,7 @@ class SymbolJsonWriter {
   const std::vector<bool>& is_arg_;
   std::vector<std::pair<int, int>> made_by_;  // by value: the text's node and output that make it
   std::string text_;
+  JsonWriter json_{text_};
   std::vector<int> nodes_;
 };
 
@@ -35329,10 +35489,10 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
-// ---- opkit/op/abi/impl/host_table.ipp
-// The host's table: its functions and the failures that they report.
-#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+// ---- opkit/op/function/impl/log_hook.ipp
+// The log hook of the program.
+#ifndef OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -35345,6 +35505,23 @@ inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
 OPKIT_INLINE void WriteLog(LogLevel level, std::string_view op, std::string_view text) {
   g_log_hook.load(std::memory_order_acquire)(level, op, text);
 }
+
+}  // namespace detail
+
+OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_LOG_HOOK_IPP_
+
+// ---- opkit/op/boundary/host/impl/host_table.ipp
+// The host's table: its functions and the failures that they report.
+#ifndef OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
+#define OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
@@ -35459,7 +35636,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
               state.asynchronous && state.launch
                   ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
-                  : ": only forward of an operator with .setAllocatesOutputs() makes its outputs");
+                  : ": only forward of an operator with .allocatesOutputs() makes its outputs");
       CopyView(state.output_maker
                    ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
                                 static_cast<DType>(dtype))
@@ -35538,7 +35715,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
-    if (count > kMostParts || (count > 0 && !IsReadable(views, kTensorBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(views)))
       Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -35724,7 +35901,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous
                   ? ", which runs on a stream already: issue the work there"
-                  : ": only forward of an operator with .setAsync() may end later than it returns");
+                  : ": only forward of an operator with .async() may end later than it returns");
       if (state.deferred)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               " is called twice in a run");
@@ -35844,21 +36021,117 @@ OPKIT_INLINE const opkit_host& ProgramHost() {
 }
 
 }  // namespace detail
+}}  // namespace opkit
 
-OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
-  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+#endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
+
+// ---- opkit/graph/memory/impl/node_order.ipp
+// Definitions of PeakBytes and OrderForFootprint: list scheduling by the live bytes that a node
+// adds.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Counts the bytes that are live while nodes run one after the other.
+class LiveBytes {
+ public:
+  LiveBytes(const GraphView& view, FunctionRef<int64_t(int value)> bytes)
+      : view_(view), bytes_(bytes) {
+    for (int value = 0; value < view.num_values(); ++value)
+      uses_.push_back(static_cast<int>(view.consumers(value).size()) +
+                      (view.IsOutput(value) ? 1 : 0));
+  }
+  // Returns by how much the live bytes grow once the node has run.
+  int64_t Growth(int node) const {
+    int64_t growth = Made(node);
+    ForEachInput(node, [&](int value) {
+      if (uses_[Index(value)] == 1) growth -= bytes_(value);
+    });
+    return growth;
+  }
+  void Run(int node) {
+    live_ += Made(node);
+    peak_ = (std::max)(peak_, live_);
+    ForEachInput(node, [&](int value) {
+      if (--uses_[Index(value)] == 0) live_ -= bytes_(value);
+    });
+    for (const int value : view_.outputs(node))
+      if (value >= 0 && uses_[Index(value)] == 0) live_ -= bytes_(value);
+  }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t Made(int node) const {
+    int64_t made = 0;
+    for (const int value : view_.outputs(node))
+      if (value >= 0 && view_.producer(value) == node) made += bytes_(value);
+    return made;
+  }
+  // Calls f for each distinct input of the node.
+  template <class F>
+  void ForEachInput(int node, F f) const {
+    const auto inputs = view_.inputs(node);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0 && std::find(inputs.begin(), inputs.begin() + static_cast<long>(i),
+                                      inputs[i]) == inputs.begin() + static_cast<long>(i))
+        f(inputs[i]);
+  }
+
+  const GraphView& view_;
+  const FunctionRef<int64_t(int value)> bytes_;
+  std::vector<int> uses_;  // by value: uses that are still to come
+  int64_t live_ = 0, peak_ = 0;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
+                               FunctionRef<int64_t(int value)> bytes) {
+  detail::LiveBytes live(view, bytes);
+  for (const int node : order) live.Run(node);
+  return live.peak();
+}
+
+OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
+                                                FunctionRef<int64_t(int value)> bytes) {
+  using detail::Index;
+  constexpr size_t kLookedAt = 64;
+  std::vector<int> waits(Index(view.num_nodes()), 0), ready, order;
+  std::vector<std::vector<int>> after(waits.size());
+  for (const GraphView::Edge& edge : view.edges()) {
+    ++waits[Index(edge.to)];
+    after[Index(edge.from)].push_back(edge.to);
+  }
+  for (const int node : view.order())
+    if (waits[Index(node)] == 0) ready.push_back(node);
+  detail::LiveBytes live(view, bytes);
+  while (!ready.empty()) {
+    const size_t count = (std::min)(ready.size(), kLookedAt);
+    const auto next =
+        std::ranges::min_element(ready.begin(), ready.begin() + static_cast<long>(count), {},
+                                 [&](int node) { return std::pair(live.Growth(node), node); });
+    const int node = *next;
+    ready.erase(next);
+    order.push_back(node);
+    live.Run(node);
+    for (const int waiting : after[Index(node)])
+      if (--waits[Index(waiting)] == 0) ready.push_back(waiting);
+  }
+  return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
 }
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
-// ---- opkit/op/abi/abi_config.hpp
+// ---- opkit/op/boundary/convert/abi_config.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
 // because each image has its own numbers for them.
-#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
-#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -35888,7 +36161,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
@@ -36030,14 +36303,14 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
 
-// ---- opkit/op/abi/op_conversion.hpp
+// ---- opkit/op/boundary/convert/op_conversion.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
 // library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
-#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
-#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -36066,7 +36339,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 #endif
 
 // ---- opkit/plugin/export/host_memory.hpp
@@ -36335,7 +36608,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    def_.Engine("");  // the host has chosen the kernel
+    def_.Backends("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
     if (!kernel.typed || kernel.make_typed) {
@@ -36502,7 +36775,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
           def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
           static_cast<DType>(view.dtype), wanted,
-          " for it; correct the schema's TensorInferenceFunction, or write one");
+          " for it; correct the schema's Infer, or write one");
   }
 
   // A run that the host's stream starts later: a call of its own, with copies of the data that the
@@ -36970,12 +37243,12 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
 
-// ---- opkit/op/abi/host_inference.hpp
+// ---- opkit/op/boundary/host/host_inference.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients
 // InferOnHost: a library's inference by the operators of the program that loaded it. Only
 // definitions include this header.
-#ifndef OPKIT_OP_ABI_HOST_INFERENCE_HPP_
-#define OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -37010,12 +37283,12 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_HOST_INFERENCE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_graphs.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients
-// Fills the hooks of op/abi/abi_node.hpp and of op/inference.hpp.
+// Fills the hooks of op/boundary/convert/abi_node.hpp and of op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 
@@ -37208,11 +37481,11 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif
 
-// ---- opkit/op/abi/impl/abi_config.ipp
+// ---- opkit/op/boundary/convert/impl/abi_config.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Conversions of opkit_config in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -37271,9 +37544,9 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(from, kConfigBytes))
+  if (!IsReadable(from))
     Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
-          kConfigBytes, " bytes of version 1.3",
+          kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
@@ -37298,14 +37571,14 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 #endif
 
-// ---- opkit/op/abi/impl/op_conversion.ipp
+// ---- opkit/op/boundary/convert/impl/op_conversion.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Conversions of opkit_op, member by member, in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -37430,9 +37703,9 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsReadable(&op_, kOpBytes))
+    if (!IsReadable(&op_))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
-                    " bytes, where version 1.0 has ", kOpBytes),
+                    " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
     CheckName(index);
     FunctionRecord record(new FunctionOpRecord);
@@ -37498,7 +37771,7 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
+    if (!IsReadable(kernel) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
     CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
@@ -37531,7 +37804,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!IsReadable(one, kParameterBytes))
+      if (!IsReadable(one))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -37576,7 +37849,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

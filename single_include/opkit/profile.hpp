@@ -404,19 +404,21 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The kind of a failure, for programs that react to it; the C boundary has the same kinds.
 enum class ErrorCode {
   kInvalidArgument,     // a value, shape or count that the callee does not accept
   kTypeMismatch,        // a type or dtype other than the requested one
-  kNotFound,            // no such operator, blob, backend, argument, file
+  kNotFound,            // no such operator, blob, backend, argument
   kAlreadyExists,       // registered or created twice
   kOutOfRange,          // an index or a number outside what can be represented
   kUninitialized,       // a tensor or blob read before anything was written
-  kOutOfMemory,         //
+  kOutOfMemory,         // an allocator has no memory of this size
   kUnsupported,         // understood, but not possible on this device, dtype or build
   kFailedPrecondition,  // called in a state that does not allow it
-  kCancelled,           //
-  kDeadlineExceeded,    //
+  kCancelled,           // ended by Cancel, or skipped after it
+  kDeadlineExceeded,    // the time given to a wait or a run is over
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
+  kIo,                  // a file that cannot be opened, read or written
 };
 
 const char* ToString(ErrorCode code);
@@ -426,8 +428,10 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
+  // Throw() below makes and throws one.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
+  // Return the whole text, and its parts: the code, the message alone, and the lines of context.
   OPKIT_INLINE const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
@@ -442,6 +446,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   // its name.
   const void* subject() const noexcept { return subject_; }
 
+  // Adds a line of context: where the failure was found, from the inside to the outside.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
@@ -1127,7 +1132,6 @@ class Shape {
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
-  std::string ToString() const { return StrCat(dims_); }  // the same
 
  private:
   // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
@@ -1625,6 +1629,7 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
+  // An empty tensor of that device: without a dtype and memory, of shape [0].
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
@@ -1683,6 +1688,9 @@ class Tensor {
     return out;
   }
 
+  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
+  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
+  // a dense tensor of them, byte_offset() those of the storage before the first element.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
@@ -1811,9 +1819,7 @@ class Tensor {
   void SetDevice(Device device);
 
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
-  OPKIT_COLD std::string Describe() const;
-  friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
-  std::string ToString() const { return Describe(); }  // the same
+  OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
@@ -2201,7 +2207,7 @@ struct DLPackExport {
 template <class Managed>
 Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
   if (!tensor.layout().is_standard())
     Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
           "; convert first");
@@ -2477,7 +2483,6 @@ class SymbolicShape {
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
-  std::string ToString() const { return StrCat(*this); }  // the same
 
  private:
   size_t Axis(int axis) const;
@@ -2860,6 +2865,7 @@ using ::opkit::FailureContext;
 // may come from any thread; Reset and assignment of one handle may not race with its other uses.
 class Event {
  public:
+  // An event of a device, in the state INITIALIZED; of the CPU by default.
   Event() : Event(Device{}) {}
   explicit Event(Device device) : device_(device), state_(NewState()) {}
   Event(const Event& other) : device_(other.device_), state_(other.state_) {}
@@ -2872,6 +2878,7 @@ class Event {
   }
   ~Event() = default;
 
+  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();
@@ -4197,11 +4204,11 @@ class ThreadPool {
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
   // workers. It is never destroyed, so that destructors of static objects can use it; tasks still
   // queued when the process exits do not run.
-  static ThreadPool& Default();
+  static ThreadPool& Global();
 
   // Returns the pool that ParallelFor and TaskGroup use on this thread: that of the innermost
-  // PoolScope, else the pool whose work the thread runs, else Default().
-  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
+  // PoolScope, else the pool whose work the thread runs, else Global().
+  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Global(); }
 
   // Relaxed: the number publishes no other data.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
@@ -4308,7 +4315,7 @@ namespace detail {
 // process's.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
-  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Default()) ? own : nullptr;
+  return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Global()) ? own : nullptr;
 }
 
 }  // namespace detail
@@ -4320,7 +4327,7 @@ inline int NumThreads() {
   return own ? own->threads : ThreadPool::Current().threads();
 }
 // Resizes the process's pool.
-inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
+inline void SetNumThreads(int threads) { ThreadPool::Global().Resize(threads); }
 
 }}  // namespace opkit
 
@@ -4600,10 +4607,12 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
+  // A node of the operator `type`; the other parts may be given here or by the setters below.
   explicit OperatorDef(std::string type) { Type(std::move(type)); }
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
 
+  // Set the operator, and the node's own name, which messages and profiles show.
   OperatorDef& Type(std::string type) { return mutable_fields().type = std::move(type), *this; }
   OperatorDef& Name(std::string name) { return mutable_fields().name = std::move(name), *this; }
   // Adds an input or output; an empty name leaves an optional input or output out.
@@ -4623,13 +4632,15 @@ class OperatorDef {
   // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
   // Preferred backends that are not in the program, or refuse the node, are skipped, so that one
   // net runs on machines with and without them. Of required backends, one must accept the node.
-  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
-    mutable_fields().engine = std::move(engine);
-    mutable_fields().engine_need = need;
+  OperatorDef& Backends(std::string backends, BackendNeed need = kPreferred) {
+    mutable_fields().backends = std::move(backends);
+    mutable_fields().backend_need = need;
     return *this;
   }
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
+  // Return what the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
@@ -4640,9 +4651,9 @@ class OperatorDef {
   // Returns null if there is no subgraph of that name.
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
-  const std::string& engine() const { return fields().engine; }
-  bool requires_engine() const {
-    return fields().engine_need == kRequired && !fields().engine.empty();
+  const std::string& backends() const { return fields().backends; }
+  bool requires_backends() const {
+    return fields().backend_need == kRequired && !fields().backends.empty();
   }
   bool is_gradient_op() const { return fields().is_gradient_op; }
   Arguments& mutable_args() { return mutable_fields().args; }
@@ -4652,7 +4663,6 @@ class OperatorDef {
 
   // Returns the node's text for messages: "Scale 'name' (X) -> (Y)".
   OPKIT_COLD friend std::string ToString(const OperatorDef& def);
-  std::string ToString() const { return StrCat(*this); }  // the same
   friend bool operator==(const OperatorDef& a, const OperatorDef& b) {
     return a.shared_ == b.shared_ || a.fields() == b.fields();
   }
@@ -4667,8 +4677,8 @@ class OperatorDef {
     Arguments args;
     std::vector<NamedSubgraph> subgraphs;
     ::opkit::Device device;
-    std::string engine;
-    BackendNeed engine_need = kPreferred;
+    std::string backends;
+    BackendNeed backend_need = kPreferred;
     bool is_gradient_op = false;
     friend bool operator==(const Fields&, const Fields&) = default;
   };
@@ -4711,7 +4721,6 @@ struct TensorInfo {
   // data, if it has any.
   static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
   friend std::string ToString(const TensorInfo& info);
-  std::string ToString() const { return StrCat(*this); }  // the same
 };
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
@@ -5163,6 +5172,7 @@ OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& de
 class OpSchema {
  public:
   OpSchema() = default;
+  // The schema of operator `name`, registered at this place; OPERATOR_SCHEMA makes it.
   OpSchema(std::string name, const char* file, int line, std::string signature = {});
 
   // Sets the allowed numbers: exactly n, between two numbers, one of a list, or by a predicate.
@@ -5219,11 +5229,11 @@ class OpSchema {
 
   // Sets the pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
-  OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
-  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  OpSchema& Inplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
+  OpSchema& Inplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(detail::InplaceRules::AnyOf(pairs));
   }
-  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
+  OpSchema& OneToOneInplace() { return Inplace(&detail::InplaceRules::OneToOne); }
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_.enforced = std::move(must), *this;
   }
@@ -5258,19 +5268,17 @@ class OpSchema {
                         std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
   // that is none of the values, becomes the schema's problem().
-  OpSchema& SetDefault(std::string_view name, Attribute value);
-  OpSchema& SetValues(std::string_view name, std::vector<std::string> values);
+  OpSchema& Default(std::string_view name, Attribute value);
+  OpSchema& Values(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUncheckedAttributes() { return attributes_.unknown_allowed = true, *this; }
-  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }  // Caffe2's spelling
   // Declares that the operator's functions parse the attributes: as long as none is declared, a
   // node may give any.
   OpSchema& ParsesAttributes() { return attributes_.free_if_none = true, *this; }
 
   // Sets the function that infers the types and shapes of the outputs.
-  OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
-    return infer_ = std::move(infer), *this;
-  }
+  using InferenceFunction = UniqueFunction<void(InferenceContext&)>;
+  OpSchema& Infer(InferenceFunction infer) { return infer_ = std::move(infer), *this; }
   // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
   // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
@@ -5282,9 +5290,11 @@ class OpSchema {
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim);
   OpSchema& ScalarType(DType dtype);
 
+  // Sets the function that computes the cost of a run (operations, bytes) from the node and the
+  // types of its inputs and outputs.
   using CostFunction = UniqueFunction<OpCost(const OperatorDef&, const std::vector<TensorInfo>&,
                                              const std::vector<TensorInfo>&)>;
-  OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
+  OpSchema& Cost(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
@@ -5304,7 +5314,7 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
-  OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
+  OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
   // Marks an operator that only plans insert: a library does not export it, because its host has
@@ -5322,6 +5332,18 @@ class OpSchema {
     return test_inputs_ = std::move(make), *this;
   }
 
+  // Caffe2's spellings of the setters.
+  OpSchema& SetDoc(std::string doc) { return Doc(std::move(doc)); }
+  OpSchema& AllowInplace(InplacePredicate may) { return Inplace(std::move(may)); }
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return Inplace(pairs);
+  }
+  OpSchema& AllowOneToOneInplace() { return OneToOneInplace(); }
+  OpSchema& TensorInferenceFunction(InferenceFunction infer) { return Infer(std::move(infer)); }
+  OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
+  OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
+
+  // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
@@ -5438,7 +5460,7 @@ class OpSchema {
   bool runs_subgraphs_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
-  mutable UniqueFunction<void(InferenceContext&)> infer_;
+  mutable InferenceFunction infer_;
   mutable CostFunction cost_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
@@ -5468,7 +5490,6 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 }  // namespace detail
 
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
-using EnginePref = BackendPreference;                // Caffe2's spelling
 
 // A provider of kernels: its facts in this program and on this machine.
 struct BackendInfo {
@@ -5622,34 +5643,6 @@ OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
 }
 OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
   return OpRegistry::Global().Operators();
-}
-
-// Caffe2's spellings of OpRegistry::SetPreference.
-inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(device, std::move(engines));
-}
-inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(op, device, std::move(engines));
-}
-// Sets preferences from maps: device types to backends, or device types to operators and their
-// backends. Changes nothing if one entry is wrong.
-template <class EnginesByDevice>
-void SetGlobalEnginePref(const EnginesByDevice& pref) {
-  for (const auto& [device, engines] : pref) OpRegistry::Global().CheckPreference(device, engines);
-  for (const auto& [device, engines] : pref) OpRegistry::Global().SetPreference(device, engines);
-}
-template <class EnginesByDevice>
-void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
-  for (const auto& entry : pref) OpRegistry::Global().CheckPreference(op, entry.first);
-  for (const auto& [device, engines] : pref)
-    OpRegistry::Global().SetPreference(op, device, engines);
-}
-template <class OpsByDevice>
-void SetPerOpEnginePref(const OpsByDevice& pref) {
-  for (const auto& [device, ops] : pref)
-    for (const auto& entry : ops) OpRegistry::Global().CheckPreference(entry.first, device);
-  for (const auto& [device, ops] : pref)
-    for (const auto& [op, engines] : ops) OpRegistry::Global().SetPreference(op, device, engines);
 }
 
 }}  // namespace opkit
@@ -6093,6 +6086,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // it has begun. Does nothing for a finished run.
   OPKIT_INLINE virtual void Cancel();
 
+  // Returns the operator's own copy of its node.
   const OperatorDef& def() const { return identity_->def; }
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
@@ -6140,6 +6134,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<T>(name);
   }
 
+  // Return the numbers of the node's inputs and outputs, those that it leaves out included.
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.
@@ -6688,12 +6683,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The options of Invoke, InvokeAsync and ResolvedOperator.
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: the device of the first input
-  // Backends to try; default: the registry's order. kNotFound for a backend of which the program
-  // has no kernel.
-  std::string engine = {};
+  // Backends to try, in order, separated by commas; default: the registry's order. kNotFound for a
+  // backend of which the program has no kernel.
+  std::string backends = {};
   int num_outputs = -1;  // needed only if the schema leaves it open
-  // Uses only the backends of `engine`; kUnsupported if none of them accepts the call.
-  bool require_engine = false;
+  // kRequired uses no other backends; kUnsupported if none of them accepts the call.
+  BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
@@ -6733,6 +6728,7 @@ class ResolvedOperator {
     RunBy(inputs, outputs, true);
   }
 
+  // Returns the number of tensors that a call returns, or that Run takes.
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
 
   // Returns the current operator, which later calls also run. If kernels are selected, a call with
@@ -6835,6 +6831,7 @@ class Operator : public OperatorBase {
                 "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
 
  public:
+  // Binds the node's tensors, as OperatorBase does, and makes the context of the node's device.
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : OperatorBase(def, ws, config), context_(def.device()) {
     context_.SwitchToDevice(0);  // for the constructors of derived classes
@@ -6844,6 +6841,7 @@ class Operator : public OperatorBase {
   // failure.
   bool RunOnDevice() override = 0;
 
+  // The members of OperatorBase, for this context.
   bool Run(int stream_id = 0) final {
     if (RunsDirectly()) [[likely]] {
       InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
@@ -6859,12 +6857,14 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  // True on the CPU for an operator whose work ends in RunOnDevice.
   bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
   bool SupportsAsyncScheduling() const override {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
   }
 
+  // The members of OperatorBase, on the context's stream.
   void RecordEvent(const char* error_message = nullptr) final {
     if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
@@ -6898,6 +6898,7 @@ class Operator : public OperatorBase {
     return Context::IsStreamFree(device(), stream_id);
   }
 
+  // Return the context in which the operator runs; getContext is Caffe2's spelling.
   Context& context() { return context_; }
   const Context* getContext() const { return &context_; }
 
@@ -7101,6 +7102,57 @@ class Operator : public OperatorBase {
 
 #endif  // OPKIT_OP_OPERATOR_HPP_
 
+// ---- opkit/base/fixed_name.hpp
+// FixedName: a string literal as a template argument, so that names are checked at compile time.
+#ifndef OPKIT_BASE_FIXED_NAME_HPP_
+#define OPKIT_BASE_FIXED_NAME_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
+// lambdas inside functions whose template arguments hold a char array. It writes the name as
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
+// there.
+struct FixedName {
+  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
+
+  template <size_t N>
+  consteval FixedName(const char (&text)[N]) {
+    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
+    uint64_t* words[] = {&w0, &w1, &w2, &w3};
+    for (size_t i = 0; i + 1 < N; ++i)
+      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
+  }
+  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
+      : w0(a), w1(b), w2(c), w3(d) {}
+  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
+
+  std::string str() const {
+    const uint64_t words[] = {w0, w1, w2, w3};
+    std::string out;
+    for (size_t i = 0; i < 31; ++i) {
+      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
+      if (c == 0) break;
+      out += c;
+    }
+    return out;
+  }
+};
+
+namespace detail {
+
+// True if the text can stand where C++ has a name.
+consteval bool IsIdentifier(std::string_view name) {
+  for (const char c : name)
+    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
+  return !name.empty();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_FIXED_NAME_HPP_
+
 // ---- opkit/op/call/operator_call.hpp
 // OperatorCall: a ResolvedOperator's operator, bound to its own workspace and run on the caller's
 // tensors. It selects the kernel for the tensors' types and converts layouts if a kernel needs
@@ -7166,12 +7218,6 @@ OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 #define OPKIT_OP_REGISTRATION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-consteval bool IsIdentifier(std::string_view name) {
-  for (const char c : name)
-    if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
-  return !name.empty();
-}
 
 template <class Op>
 inline constexpr bool kTakesConfig =
@@ -7379,47 +7425,6 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
       (opkit_use_registrations_of_##group(), true)
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_
-
-// ---- opkit/base/fixed_name.hpp
-// FixedName: a string literal as a template argument, so that names are checked at compile time.
-#ifndef OPKIT_BASE_FIXED_NAME_HPP_
-#define OPKIT_BASE_FIXED_NAME_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
-// lambdas inside functions whose template arguments hold a char array. It writes the name as
-// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
-// there.
-struct FixedName {
-  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
-
-  template <size_t N>
-  consteval FixedName(const char (&text)[N]) {
-    static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
-    uint64_t* words[] = {&w0, &w1, &w2, &w3};
-    for (size_t i = 0; i + 1 < N; ++i)
-      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
-  }
-  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
-      : w0(a), w1(b), w2(c), w3(d) {}
-  friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
-
-  std::string str() const {
-    const uint64_t words[] = {w0, w1, w2, w3};
-    std::string out;
-    for (size_t i = 0; i < 31; ++i) {
-      const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
-      if (c == 0) break;
-      out += c;
-    }
-    return out;
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
 // ---- opkit/op/typed/typed_values.hpp
 // The parameters of a typed operator: In, OptionalIn, Out and Attr. Each has its name in its type.
@@ -8241,9 +8246,11 @@ concept DefaultFor =
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
+  // OPKIT_OP makes it.
   explicit TypedOp(detail::TypedSchemaPtr typed) : typed_(std::move(typed)) {}
 
-  TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
+  // Sets the sentences that `opkit ops` and references show.
+  TypedOp Doc(std::string doc) { return schema().Doc(std::move(doc)), *this; }
 
   // Requires the same shape of all these inputs and gives it to these outputs.
   template <FixedName... Names>
@@ -8324,11 +8331,11 @@ class TypedOp {
       constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
       constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
       if constexpr (kByElement && std::is_arithmetic_v<T>)
-        schema().SetDefault(Name.str(), static_cast<double>(value));
+        schema().Default(Name.str(), static_cast<double>(value));
       else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>)
-        schema().SetDefault(Name.str(), value);  // its range is checked when it is read
+        schema().Default(Name.str(), value);  // its range is checked when it is read
       else
-        schema().SetDefault(Name.str(), static_cast<Value>(value));
+        schema().Default(Name.str(), static_cast<Value>(value));
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -8345,17 +8352,16 @@ class TypedOp {
                   "OPKIT_OP(…).Values<\"name\">(…): the name is not a string attribute of the "
                   "function");
     if constexpr (kStrings) {
-      schema().SetValues(Name.str(), {values.begin(), values.end()});
+      schema().Values(Name.str(), {values.begin(), values.end()});
       if (std::is_same_v<Value, std::string> && schema().FindAttribute(Name.str())->required)
-        schema().SetDefault(Name.str(), *values.begin());
+        schema().Default(Name.str(), *values.begin());
       return *this;
     } else {
       return detail::IgnoredOp();
     }
   }
-  // Sets the floating-point operations for each element of output 0.
-  TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
-  TypedOp PointwiseCost(uint64_t flops) { return Flops(flops); }  // OpSchema's name
+  // Sets the floating-point operations for each element of output 0, as in OpSchema.
+  TypedOp PointwiseCost(uint64_t flops) { return schema().PointwiseCost(flops), *this; }
   // Sets the floating-point operations of a run by a function (const InferenceContext&) -> uint64_t
   // of the attributes and shapes.
   template <std::invocable<const InferenceContext&> F>
@@ -8726,6 +8732,28 @@ std::string ToJson(const ProfileDiff& diff);
 
 #endif  // OPKIT_PROFILE_PROFILE_DIFF_HPP_
 
+// ---- opkit/profile/chrome_trace.hpp
+// Writes a profile as a Chrome trace: JSON that Perfetto (https://ui.perfetto.dev) and
+// chrome://tracing show. Also the default format of SaveProfileFile.
+#ifndef OPKIT_PROFILE_CHROME_TRACE_HPP_
+#define OPKIT_PROFILE_CHROME_TRACE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Writes the JSON object form of the trace event format. Spans are complete events (X) on the track
+// of their thread. Each time in which a custom operator's own code runs is a slice
+// "MyOp::user_code" inside its span. Work that continues after its span is an async pair (b, e).
+// The pair ends with the operator's event or, if the device has a clock, with the work on the
+// device. Arrows (bind_id) lead from the push of a task, a complete event without duration, to its
+// run. Times are microseconds with three decimals. Bytes of a name that are not UTF-8 become
+// U+FFFD. Counter values that are not finite are left out. Throws kIo if the file
+// cannot be written.
+void SaveChromeTrace(const Profile& profile, const std::string& path);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
+
 // ---- opkit/profile/environment.hpp
 // Profiles a program without a change to its source: OPKIT_PROFILE=trace.json in the environment.
 #ifndef OPKIT_PROFILE_ENVIRONMENT_HPP_
@@ -8736,7 +8764,7 @@ namespace detail {
 
 // Starts a session, at most once, if the environment variable OPKIT_PROFILE names a file. The
 // session lasts to the end of the process, or until the program calls Profiler::Start.
-// WriteProfileFile then writes the file, with the process id for each "%p" in its name. Returns
+// SaveProfileFile then writes the file, with the process id for each "%p" in its name. Returns
 // true if a session was started, by this call or an earlier one.
 bool ProfileByEnvironment();
 
@@ -8828,6 +8856,25 @@ struct ProfileOptions {
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_OPTIONS_HPP_
+
+// ---- opkit/profile/perfetto_trace.hpp
+// Writes a profile as a native Perfetto trace, for https://ui.perfetto.dev: a quarter of the size
+// of JSON.
+#ifndef OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+#define OPKIT_PROFILE_PERFETTO_TRACE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
+// differences. Slices, counters, markers and arrows are those of SaveChromeTrace. Work that
+// continues after its span is a slice on a track "asynchronous"; there are as many such tracks as
+// slices overlap. A slice has its invocation's id if another track refers to it. Throws
+// kIo if the file cannot be written.
+void SavePerfettoTrace(const Profile& profile, const std::string& path);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
 
 // ---- opkit/profile/machine_rates.hpp
 // MachineRates: how fast a machine computes and moves bytes. MachinePeak (machine_peak.hpp)
@@ -8933,7 +8980,7 @@ std::string ToJson(const ProfileTable& table);
 #endif  // OPKIT_PROFILE_PROFILE_TABLE_HPP_
 
 // ---- opkit/profile/report.hpp
-// WriteReport: writes a profile as a page for a browser. The writer itself is
+// SaveReport: writes a profile as a page for a browser. The writer itself is
 // opkit/report/report.hpp, which registers itself if a program includes it. Programs that only
 // record do not compile it.
 #ifndef OPKIT_PROFILE_REPORT_HPP_
@@ -8968,10 +9015,10 @@ struct RunReport {
 
 // Writes a profile as a page. `table` sets the options of its table; `table.peak` adds a roofline.
 // `run` adds the graph, its memory, and what partitioners took of it. Throws kUnsupported if no
-// file of the program includes opkit/report/report.hpp, kFailedPrecondition if the file cannot be
+// file of the program includes opkit/report/report.hpp, kIo if the file cannot be
 // written.
-void WriteReport(const Profile& profile, const std::string& path,
-                 const ProfileTableOptions& table = {}, const RunReport& run = {});
+void SaveReport(const Profile& profile, const std::string& path,
+                const ProfileTableOptions& table = {}, const RunReport& run = {});
 
 namespace detail {
 
@@ -8992,8 +9039,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Profile& profile, const std::
 //   Profiler::Start();
 //   executor.Run();
 //   Profiler::Stop();
-//   std::puts(ToString(Profiler::Table()).c_str());
-//   Profiler::WriteChromeTrace("trace.json");   // for https://ui.perfetto.dev
+//   std::puts(ToString(MakeProfileTable(Profiler::Read())).c_str());
+//   SaveChromeTrace(Profiler::Read(), "trace.json");   // for https://ui.perfetto.dev
 #ifndef OPKIT_PROFILE_PROFILER_HPP_
 #define OPKIT_PROFILE_PROFILER_HPP_
 
@@ -9015,17 +9062,9 @@ class Profiler {
   static void Resume();
   static bool IsRunning();
 
-  // Returns the session's recording so far: all threads, spans that are still open included.
+  // Returns the session's recording so far, and keeps it: all threads, spans that are still open
+  // included. MakeProfileTable, SaveChromeTrace, SavePerfettoTrace and SaveReport take it.
   static Profile Read();
-  static ProfileTable Table(const ProfileTableOptions& options = {});
-  // Writes the recording so far to a file, and keeps it. Throws kFailedPrecondition if the file
-  // cannot be written.
-  static void WriteChromeTrace(const std::string& path);
-  static void WritePerfettoTrace(const std::string& path);
-  // Writes a page for a browser. Also throws kUnsupported if the program does not include
-  // opkit/report/report.hpp.
-  static void WriteReport(const std::string& path, const ProfileTableOptions& table = {},
-                          const RunReport& run = {});
 };
 
 // Records a part of the program's own code, as a child of the current invocation. A scope must end
@@ -9190,7 +9229,8 @@ OPKIT_INLINE const char* ToString(ErrorCode code) {
   constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
                                     "already exists",   "out of range",      "uninitialized",
                                     "out of memory",    "unsupported",       "failed precondition",
-                                    "cancelled",        "deadline exceeded", "operator failed"};
+                                    "cancelled",        "deadline exceeded", "operator failed",
+                                    "input or output"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -9773,7 +9813,7 @@ OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
   source.CheckStandard("ShareData");
   if (numel() != source.numel())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
-         source.Describe());
+         source);
   if (!source.is_dense())
     Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
   Tensor shared = source;
@@ -9902,11 +9942,11 @@ OPKIT_INLINE void Tensor::SetDevice(Device device) {
   device_ = device;
 }
 
-OPKIT_INLINE std::string Tensor::Describe() const {
-  std::string out = StrCat(dtype_, shape_, " on ", device_);
-  if (!layout_.is_standard()) out += StrCat(" in ", layout_);
-  if (!is_dense()) out += StrCat(" with strides", strides_);
-  if (!initialized()) out += " (uninitialized)";
+OPKIT_INLINE std::string ToString(const Tensor& tensor) {
+  std::string out = StrCat(tensor.dtype_, tensor.shape_, " on ", tensor.device_);
+  if (!tensor.layout_.is_standard()) out += StrCat(" in ", tensor.layout_);
+  if (!tensor.is_dense()) out += StrCat(" with strides", tensor.strides_);
+  if (!tensor.initialized()) out += " (uninitialized)";
   return out;
 }
 
@@ -9922,7 +9962,7 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
 
 OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
                                      std::initializer_list<detail::Text> parts) const {
-  throw Error(code, StrCat("tensor ", Describe(), ": ", detail::Join(parts)), this);
+  throw Error(code, StrCat("tensor ", *this, ": ", detail::Join(parts)), this);
 }
 
 OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
@@ -10437,13 +10477,13 @@ struct InternedNames {
   int64_t room = INT64_MAX;
 
   // Never destroyed at the end of the process: threads may still intern names then.
-  static InternedNames& Get() {
+  static InternedNames& Global() {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Get(); };
-      pthread_atfork([] { Get().mutex.Lock(); }, [] { Get().mutex.Unlock(); },
-                     [] { Get().mutex.ResetAfterFork(); });
+      g_delete_names = [] { delete &Global(); };
+      pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
+                     [] { Global().mutex.ResetAfterFork(); });
       return made;
     }();
     return *table;
@@ -10467,7 +10507,7 @@ inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
   RecentName& recent = t_recent_names[(place ^ place >> 6) % 64];
   if (recent.size == name.size() && std::memcmp(recent.text, name.data(), name.size()) == 0)
     return recent.number;
-  InternedNames& table = InternedNames::Get();
+  InternedNames& table = InternedNames::Global();
   MutexLock lock(table.mutex);
   int found = table.names.Find(name);
   if (found < 0) {
@@ -10494,12 +10534,12 @@ OPKIT_INLINE uint32_t InternNameIfRoom(std::string_view name) {
   return detail::NumberOfName(name, true);
 }
 OPKIT_INLINE void SetRoomForNames(int64_t bytes) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   table.room = bytes;
 }
 OPKIT_INLINE std::string InternedName(uint32_t number) {
-  detail::InternedNames& table = detail::InternedNames::Get();
+  detail::InternedNames& table = detail::InternedNames::Global();
   detail::MutexLock lock(table.mutex);
   const int at = static_cast<int>(number);
   return at >= 0 && at < table.names.size() ? table.names[at] : std::string();
@@ -11071,7 +11111,7 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
   for (int i = 0; i < slots; ++i) delete workers_[i].load();
 }
 
-OPKIT_INLINE ThreadPool& ThreadPool::Default() {
+OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
     return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
@@ -11477,7 +11517,7 @@ OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
           int{ThreadPool::kMaxThreads});
   static constinit detail::Mutex mutex;
   detail::MutexLock lock(mutex);
-  ThreadPool& pool = ThreadPool::Default();
+  ThreadPool& pool = ThreadPool::Global();
   const detail::OwnThreads* const before = detail::g_own_threads.load();
   const int pool_threads = before ? before->pool_threads : pool.threads();
   const detail::OwnThreads* const now =
@@ -11666,7 +11706,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
     if (!input || !IsHostAccessible(input->device().type)) return nullptr;
     if (!input->initialized())
       Throw(ErrorCode::kUninitialized, "input ", i, " '", def.inputs()[Index(i)], "' is ",
-            input->Describe(), ": nothing was written to it");
+            ToString(*input), ": nothing was written to it");
     if (!data_read_) before_data();
     data_read_ = true;
     return input;
@@ -11948,35 +11988,35 @@ OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const ch
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
+OPKIT_INLINE OpSchema& OpSchema::Default(std::string_view name, Attribute value) {
   if (AttributeSchema* found = Declared(name, "a default")) {
     found->required = false;
     found->default_value = std::move(value);
   }
   return *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::SetValues(std::string_view name, std::vector<std::string> values) {
+OPKIT_INLINE OpSchema& OpSchema::Values(std::string_view name, std::vector<std::string> values) {
   if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShape() {
-  return TensorInferenceFunction([](InferenceContext& c) {
+  return Infer([](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) detail::InferLike(c, i, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInput(int input) {
-  return TensorInferenceFunction([input](InferenceContext& c) {
+  return Infer([input](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) detail::InferLike(c, input, i);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
-  return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+  return Infer([inputs = std::move(inputs)](InferenceContext& c) {
     for (int i = 0; int input : inputs) detail::InferLike(c, input, i++);
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int dim) {
-  return TensorInferenceFunction([=](InferenceContext& c) {
+  return Infer([=](InferenceContext& c) {
     const SymbolicShape& in = c.input_shape(input);
     const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
     if (in.has_rank() && (axis < 0 || axis >= in.rank()))
@@ -11986,32 +12026,31 @@ OPKIT_INLINE OpSchema& OpSchema::IdenticalTypeAndShapeOfInputDim(int input, int 
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::ScalarType(DType dtype) {
-  return TensorInferenceFunction([dtype](InferenceContext& c) {
+  return Infer([dtype](InferenceContext& c) {
     for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
-  return CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                                       const std::vector<TensorInfo>& outputs) {
+  return Cost([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) {
     OpCost cost = detail::Traffic(inputs, outputs);
     if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
     return cost;
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return CostInferenceFunction(
-      [flops = std::move(flops)](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
-                                 const std::vector<TensorInfo>& outputs) mutable {
-        OpCost cost = detail::Traffic(inputs, outputs);
-        auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-        const InferenceContext context(def, inputs, outputs);
-        bool all = true;
-        for (const TensorInfo& output : outputs) all &= known(output);
-        for (size_t i = 0; i < inputs.size(); ++i)
-          all &= known(inputs[i]) || def.inputs()[i].empty();
-        if (all) cost.flops = flops(context);
-        return cost;
-      });
+  return Cost([flops = std::move(flops)](const OperatorDef& def,
+                                         const std::vector<TensorInfo>& inputs,
+                                         const std::vector<TensorInfo>& outputs) mutable {
+    OpCost cost = detail::Traffic(inputs, outputs);
+    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+    const InferenceContext context(def, inputs, outputs);
+    bool all = true;
+    for (const TensorInfo& output : outputs) all &= known(output);
+    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+    if (all) cost.flops = flops(context);
+    return cost;
+  });
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -12730,14 +12769,14 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
-    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
                                                          DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
-    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+    Throw(ErrorCode::kNotFound, "backend preference for operator ", op, " on ", ToString(device),
           ", where it has no kernel");
 }
 OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
@@ -13064,7 +13103,7 @@ OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
   for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
   out += ", on " + ToString(def.device());
-  if (!def.engine().empty()) out += ", engine " + def.engine();
+  if (!def.backends().empty()) out += ", backend " + def.backends();
   if (line > 0) out += StrCat(", registered at ", file, ":", line);
   return out;
 }
@@ -13471,8 +13510,7 @@ namespace {
  *    end with a zero. Everything that is passed to a call lasts until the call returns; the
  *    description of a library lasts until the library is unloaded.
  * 6. No exception and no longjmp passes through a call in either direction.
- * 7. Several threads may call a function at once, for different instances; one thread at a time
- *    runs an instance.
+ * 7. Several threads may call a function at once, but only one at a time may run an instance.
  */
 #ifndef OPKIT_ABI_OPKIT_ABI_H_
 #define OPKIT_ABI_OPKIT_ABI_H_
@@ -13503,7 +13541,8 @@ enum {
   OPKIT_FAILED_PRECONDITION = 9,
   OPKIT_CANCELLED = 10,
   OPKIT_DEADLINE_EXCEEDED = 11,
-  OPKIT_FAILED = 12
+  OPKIT_FAILED = 12,
+  OPKIT_IO = 13 /* a file that cannot be opened, read or written; since 1.4 */
 };
 
 /* Element types. complex64 is two float32, complex128 two float64. */
@@ -14246,11 +14285,11 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
-// ---- opkit/op/abi/program_host.hpp
+// ---- opkit/op/boundary/host/program_host.hpp
 // The host whose functions this image's operators call, and whether the host is another program.
-// Separate from op/abi/host_table.hpp, because a library needs no table of its own.
-#ifndef OPKIT_OP_ABI_PROGRAM_HOST_HPP_
-#define OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+// Separate from op/boundary/host/host_table.hpp, because a library needs no table of its own.
+#ifndef OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -14272,7 +14311,7 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_PROGRAM_HOST_HPP_
+#endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 // ---- opkit/op/impl/create_operator.ipp
 // CreateOperator's definitions: the order of kernels, and the creation of an operator by a kernel.
@@ -14315,8 +14354,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
 
 OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
-  BackendPreference order = SplitBackends(def.engine());
-  if (!def.requires_engine()) {
+  BackendPreference order = SplitBackends(def.backends());
+  if (!def.requires_backends()) {
     for (const std::string& name : AllowedBackends()) order.push_back(name);
     for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
       order.push_back(std::move(name));
@@ -14342,14 +14381,14 @@ OPKIT_INLINE void CheckBackends(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
-  for (const std::string& name : SplitBackends(def.engine()))
+  for (const std::string& name : SplitBackends(def.backends()))
     if (name != kReferenceBackend) OpRegistry::Global().CheckBackend(name);
 }
 
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_engine()) asked.pop_back();  // its rank places the plain kernel
+  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -14364,7 +14403,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   std::string refused;  // by OPKIT_BACKENDS
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
-    if (def.requires_engine() && !Contains(asked, kernel->backend)) continue;
+    if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
     if (!allowed.empty() && !Contains(allowed, kernel->backend)) {
       refused += StrCat(refused.empty() ? "" : ", ", kernel->backend);
       continue;
@@ -14373,14 +14412,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     for (size_t i = order.size() - 1; i > 0 && place(order[i]) < place(order[i - 1]); --i)
       std::swap(order[i], order[i - 1]);
   }
-  if (order.empty() && def.requires_engine()) {
+  if (order.empty() && def.requires_backends()) {
     CheckBackends(def);
     if (!refused.empty())
-      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
-            " on ", def.device(),
+      Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ",
+            def.backends(), " on ", def.device(),
             ", by itself or by a selection; the environment's OPKIT_BACKENDS=",
             std::getenv("OPKIT_BACKENDS"), " leaves out ", refused);
-    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.backends(),
           " on ", def.device(), ", which has none for it");
   }
   if (order.empty() && !refused.empty()) ThrowNoneAllowed(def, refused);
@@ -14831,8 +14870,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   const detail::RegistryUse use;
   schema_ = &OpRegistry::Global().GetSchema(op);
   def_ = OperatorDef(op, {}, {}, std::move(args));
-  def_.Device(options.device.value_or(Device{}))
-      .Engine(options.engine, options.require_engine ? kRequired : kPreferred);
+  def_.Device(options.device.value_or(Device{})).Backends(options.backends, options.backend_need);
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
@@ -15523,10 +15561,8 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(
     const char* name, const char* file, int line, std::span<const TypedParameter> rows) {
   OpSchema& schema = OpRegistry::Global().AddSchema(name, file, line, TypedSignatureText(rows));
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
-  schema
-      .AllowInplace(
-          [typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
-      .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
+  schema.Inplace([typed](int in, int out) { return Contains(typed->inplace_, std::pair(in, out)); })
+      .Infer([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
 }
 OPKIT_COLD OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled,
@@ -15684,33 +15720,113 @@ OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_IPP_
 
-// ---- opkit/profile/json_text.hpp
-// Appends strings and numbers of JSON to a text, fast enough for files of millions of lines.
-#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
-#define OPKIT_PROFILE_JSON_TEXT_HPP_
+// ---- opkit/base/json/json_writer.hpp
+// JsonWriter: appends JSON to a string. All JSON of the toolkit is written through it, so that
+// escapes, commas and numbers that JSON lacks are handled in one place.
+#ifndef OPKIT_BASE_JSON_JSON_WRITER_HPP_
+#define OPKIT_BASE_JSON_JSON_WRITER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
 // which `text` begins, or 0 if it begins with none.
-inline size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    if (!continues(1) || !continues(2)) return 0;
-    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    if (!continues(1) || !continues(2) || !continues(3)) return 0;
-    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
-  }
-  return 0;
+size_t Utf8Length(std::string_view text);
+
+// Appends `text` in quotes, escaped by the rules of RFC 8259, with U+FFFD for each byte that is not
+// UTF-8.
+void AppendJsonString(std::string& out, std::string_view text);
+
+template <class Integer>
+void AppendInteger(std::string& out, Integer value) {
+  char digits[24];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
+
+// Appends the shortest text that reads back as the number, or null for NaN and the infinities,
+// which JSON cannot express.
+void AppendNumber(std::string& out, double value);
+
+// Every call appends at once. Fast enough for files of millions of lines; a caller may move the
+// text away between two calls.
+//
+//   std::string text;
+//   JsonWriter json(text);
+//   json.BeginObject().Member("name", name).Member("sizes", std::vector{1, 2});
+//   json.Key("rows").BeginArray();
+//   for (const Row& row : rows) json.NewLine("  ").Value(row.time);
+//   json.EndArray().EndObject();
+class JsonWriter {
+ public:
+  enum Spacing {
+    kCompact,  // {"a":1,"b":2}
+    kSpaced    // {"a": 1, "b": 2}
+  };
+
+  // The string must outlive the writer.
+  explicit JsonWriter(std::string& out, Spacing spacing = kSpaced)
+      : out_(out), is_spaced_(spacing == kSpaced) {}
+  JsonWriter(const JsonWriter&) = delete;
+  JsonWriter& operator=(const JsonWriter&) = delete;
+
+  JsonWriter& BeginObject() { return Begin('{'); }
+  JsonWriter& EndObject() { return End('}'); }
+  JsonWriter& BeginArray() { return Begin('['); }
+  JsonWriter& EndArray() { return End(']'); }
+  // Begins a member of an object; the next call appends its value.
+  JsonWriter& Key(std::string_view name);
+  // Appends a bool, a number, a string, or a range of these as an array.
+  template <class T>
+  JsonWriter& Value(const T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      Item() += value ? "true" : "false";
+    } else if constexpr (std::is_integral_v<T>) {
+      AppendInteger(Item(), value);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      AppendNumber(Item(), value);
+    } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      AppendJsonString(Item(), value);
+    } else {
+      BeginArray();
+      for (const auto& element : value) Value(element);
+      EndArray();
+    }
+    return *this;
+  }
+  template <class T>
+  JsonWriter& Member(std::string_view name, const T& value) {
+    return Key(name).Value(value);
+  }
+  // Appends what precedes an item and returns the string, to which the caller appends one value in
+  // JSON.
+  std::string& Item();
+  // Begins the next item, key or end on a line of its own, after `indent`, a literal.
+  JsonWriter& NewLine(const char* indent = "") {
+    indent_ = indent;
+    return *this;
+  }
+
+ private:
+  JsonWriter& Begin(char bracket);
+  JsonWriter& End(char bracket);
+  void AppendNewLine();
+
+  std::string& out_;
+  const bool is_spaced_;
+  bool needs_comma_ = false;      // before the next item or key
+  const char* indent_ = nullptr;  // of the line to begin; null for none
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_JSON_JSON_WRITER_HPP_
+
+// ---- opkit/profile/json_text.hpp
+// Appends times to a text, fast enough for files of millions of lines, and splits text at UTF-8.
+#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
+#define OPKIT_PROFILE_JSON_TEXT_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
 // sequence.
@@ -15721,42 +15837,6 @@ void ForEachCharacter(std::string_view text, F f) {
     f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
     text.remove_prefix(length == 0 ? 1 : length);
   }
-}
-
-// Appends `text` in quotes, escaped by the rules of RFC 8259, with U+FFFD for each byte that is not
-// UTF-8.
-inline void AppendJsonString(std::string& out, std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  out += '"';
-  ForEachCharacter(text, [&](std::string_view character) {
-    const auto first = static_cast<unsigned char>(character[0]);
-    if (first == '"' || first == '\\') {
-      out += '\\';
-      out += character;
-    } else if (first < 0x20) {
-      out += "\\u00";
-      out += kHex[first >> 4];
-      out += kHex[first & 15];
-    } else {
-      out += character;
-    }
-  });
-  out += '"';
-}
-
-template <class Integer>
-void AppendInteger(std::string& out, Integer value) {
-  char digits[24];
-  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-}
-
-// Appends a number, or null for NaN and the infinities, which JSON cannot express.
-inline void AppendNumber(std::string& out, double value) {
-  char digits[32];
-  if (!__builtin_isfinite(value))
-    out += "null";
-  else
-    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
 // Appends `ns` as microseconds with three decimals.
@@ -16072,6 +16152,248 @@ OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
 
+// ---- opkit/base/output_file.hpp
+// OutputFile, SaveFile: write a file completely, or leave the old file unchanged.
+#ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
+#define OPKIT_BASE_OUTPUT_FILE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Writes a new file beside the old one and renames it over the old one at Commit; an error before
+// that leaves the old file unchanged. Follows links and keeps permissions. Writes in place to a
+// pipe, a device, or a file in a folder that takes no new file. Writes to a descriptor
+// ("/dev/stdout", "/dev/fd/3") from its current offset, whatever file is behind it.
+class OutputFile {
+ public:
+  // Errors here and below: kIo with the path and the system's message.
+  explicit OutputFile(const std::string& path);
+  OutputFile(OutputFile&&) = delete;
+  ~OutputFile();
+
+  void Write(std::string_view bytes);
+  // Replaces `path` by the written file. Call it last.
+  void Commit();
+
+ private:
+  [[noreturn]] void Fail() const;
+
+  std::string path_, target_, temporary_;  // `target_`: links resolved; no `temporary_`: in place
+  std::FILE* file_ = nullptr;
+  bool truncated_ = false;  // the old contents are cut off already, or a descriptor keeps them
+};
+
+}  // namespace detail
+
+void SaveFile(const std::string& path, std::string_view bytes);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
+
+// ---- opkit/profile/impl/chrome_trace.ipp
+// The writer of Chrome traces.
+#ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Writes the events of one profile to a file, in blocks of about kBlock bytes.
+class ChromeTrace {
+ public:
+  ChromeTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(getpid()) {}
+
+  void Write() {
+    out_ += R"({"displayTimeUnit":"ns","distributedInfo":{"rank":0},"otherData":{"dropped":)";
+    AppendInteger(out_, profile_.dropped);
+    out_ += "},\"traceEvents\":[";
+    WriteNames();
+    WalkSpans(
+        profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
+        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+          if (HasUserCode(span)) WriteUserCode(span, begin, end);
+        },
+        [](const ProfileSpan&, int64_t) {});
+    for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // not in JSON; viewers reject null
+      Begin("C", InternedName(counter.name), counter.time);
+      out_ += R"(,"args":{"value":)";
+      AppendNumber(out_, counter.value);
+      out_ += "}}";
+    }
+    for (const ProfileMarker& marker : profile_.markers) {
+      Begin("i", InternedName(marker.name), marker.time);
+      Thread(marker.thread);
+      out_ += marker.frame ? R"(,"cat":"frame","s":"p"})" : R"(,"cat":"marker","s":"t"})";
+    }
+    out_ += "\n]}\n";
+    file_.Write(out_);
+  }
+
+ private:
+  void WriteNames() {
+    Metadata("process_name", -1, program_invocation_short_name);
+    for (size_t i = 0; i < profile_.threads.size(); ++i)
+      Metadata("thread_name", static_cast<int>(i), profile_.threads[i].name);
+  }
+  void Metadata(const char* what, int thread, std::string_view name) {
+    Begin("M", what, 0);
+    if (thread >= 0) Thread(thread);
+    out_ += R"(,"args":{"name":)";
+    AppendJsonString(out_, name);
+    out_ += "}}";
+  }
+  void WriteSpan(const ProfileSpan& span) {
+    const std::string& name = NameOf(span);
+    BeginEscaped("X", name, span.begin);
+    Duration(span.end - span.begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"id":)";
+    AppendInteger(out_, span.id);
+    out_ += R"(,"parent":)";
+    AppendInteger(out_, span.parent);
+    if (span.node != 0) {
+      out_ += R"(,"node":)";
+      AppendJsonString(out_, InternedName(span.node));
+    }
+    if (span.device != Device{}) {
+      out_ += R"(,"device":)";
+      AppendJsonString(out_, ToString(span.device));
+    }
+    if (span.work.shapes != 0) {
+      out_ += R"(,"shapes":)";
+      AppendJsonString(out_, InternedName(span.work.shapes));
+      out_ += R"(,"backend":)";
+      AppendJsonString(out_, InternedName(span.work.backend));
+      out_ += R"(,"flops":)";
+      AppendInteger(out_, span.work.flops);
+      out_ += R"(,"bytes":)";
+      AppendInteger(out_, span.work.bytes);
+    }
+    if (span.pushed >= 0) {
+      out_ += R"(,"wait_us":)";
+      AppendMicroseconds(out_, span.begin - span.pushed);
+    }
+    const auto counts =
+        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
+                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
+    if (counts != profile_.counts.end() && counts->invocation == span.id)
+      for (size_t i = 0; i < profile_.counted.size(); ++i) {
+        out_ += ',';
+        AppendJsonString(out_, profile_.counted[i]);
+        out_ += ':';
+        AppendInteger(out_, counts->values[i]);
+      }
+    if (span.open) out_ += R"(,"open":true)";
+    out_ += '}';
+    const bool is_task = span.pushed >= 0 && span.pusher >= 0;
+    if (is_task) Flow(span, "flow_in");
+    out_ += '}';
+    if (is_task) {  // an arrow needs a slice to begin at, and a push may have none around it
+      BeginEscaped("X", name, span.pushed);
+      Duration(0);
+      Thread(span.pusher);
+      out_ += R"(,"cat":"push")";
+      Flow(span, "flow_out");
+      out_ += '}';
+    }
+    if (const auto [from, to] = AsynchronousTime(span); to >= 0) {
+      Asynchronous("b", name, span, from);
+      Asynchronous("e", name, span, to);
+    }
+  }
+  void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
+    Begin("X", UserCodeName(span), begin);
+    Duration(end - begin);
+    Thread(span.thread);
+    Category(span);
+    out_ += R"(,"args":{"parent":)";
+    AppendInteger(out_, span.id);
+    out_ += "}}";
+  }
+  // Appends one end of the arrow that has the invocation's id.
+  void Flow(const ProfileSpan& span, const char* end) {
+    out_ += R"(,"bind_id":)";
+    AppendInteger(out_, span.id);
+    out_ += R"(,")";
+    out_ += end;
+    out_ += R"(":true)";
+  }
+  // Writes one of the two events that the invocation's id connects.
+  void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
+                    int64_t time) {
+    BeginEscaped(phase, name, time);
+    Thread(span.thread);
+    out_ += R"(,"cat":"asynchronous","id":)";
+    AppendInteger(out_, span.id);
+    out_ += '}';
+  }
+
+  void Begin(const char* phase, std::string_view name, int64_t time) {
+    std::string escaped;
+    AppendJsonString(escaped, name);
+    BeginEscaped(phase, escaped, time);
+  }
+  void BeginEscaped(const char* phase, const std::string& name, int64_t time) {
+    if (out_.size() > kBlock) {
+      file_.Write(out_);
+      out_.clear();
+    }
+    out_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
+    first_ = false;
+    out_ += phase;
+    out_ += R"(","name":)";
+    out_ += name;
+    out_ += R"(,"ts":)";
+    AppendMicroseconds(out_, time);
+    out_ += R"(,"pid":)";
+    AppendInteger(out_, pid_);
+  }
+  void Duration(int64_t ns) {
+    out_ += R"(,"dur":)";
+    AppendMicroseconds(out_, ns);
+  }
+  void Thread(int thread) {
+    out_ += R"(,"tid":)";
+    AppendInteger(out_, profile_.threads[Index(thread)].id);
+  }
+  void Category(const ProfileSpan& span) {
+    out_ += R"(,"cat":")";
+    out_ += DomainOf(span);
+    out_ += '"';
+  }
+  // Returns the displayed name, escaped and in quotes. Cached, since spans share few names.
+  const std::string& NameOf(const ProfileSpan& span) {
+    std::string& name = names_.Of(span);
+    if (name.empty()) AppendJsonString(name, DisplayName(span));
+    return name;
+  }
+
+  static constexpr size_t kBlock = 1 << 20;
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const int64_t pid_;
+  std::string out_;
+  bool first_ = true;
+  PerName<std::string> names_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void SaveChromeTrace(const Profile& profile, const std::string& path) {
+  detail::OutputFile file(path);
+  detail::ChromeTrace(profile, file).Write();
+  file.Commit();
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+
 // ---- opkit/profile/impl/counters.ipp
 // Implements the counters of Linux, by perf_event_open(2).
 #ifndef OPKIT_PROFILE_IMPL_COUNTERS_IPP_
@@ -16144,6 +16466,283 @@ OPKIT_INLINE CounterSource& PerfCounters() {
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_IMPL_COUNTERS_IPP_
+
+// ---- opkit/profile/impl/perfetto_trace.ipp
+// The writer of Perfetto traces. Field numbers are those of perfetto's protos/perfetto/trace.
+#ifndef OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+#define OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Builds one message of a protocol buffer, with the wire types varint, fixed64 and
+// length-delimited.
+class ProtoMessage {
+ public:
+  ProtoMessage& Number(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3);
+    Varint(value);
+    return *this;
+  }
+  ProtoMessage& Fixed(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3 | 1);
+    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(value >> (8 * i));
+    return *this;
+  }
+  ProtoMessage& Text(int field, std::string_view text) {
+    Varint(static_cast<uint64_t>(field) << 3 | 2);
+    Varint(text.size());
+    bytes_ += text;
+    return *this;
+  }
+  ProtoMessage& Message(int field, const ProtoMessage& message) {
+    return Text(field, message.bytes_);
+  }
+  const std::string& bytes() const { return bytes_; }
+  void Clear() { bytes_.clear(); }
+
+ private:
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+  std::string bytes_;
+};
+
+// Writes the packets of one profile to a file, in blocks of about kBlock bytes.
+class PerfettoTrace {
+ public:
+  PerfettoTrace(const Profile& profile, OutputFile& file)
+      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
+
+  void Write() {
+    ProtoMessage process;
+    process.Number(1, pid_).Text(6, Utf8(program_invocation_short_name));
+    Describe(ProtoMessage().Number(1, kProcess).Message(3, process));
+    for (size_t i = 0; i < profile_.threads.size(); ++i) {
+      const ProfileThread& thread = profile_.threads[i];
+      ProtoMessage described;
+      described.Number(1, pid_).Number(2, static_cast<uint64_t>(thread.id));
+      described.Text(5, Utf8(thread.name));
+      Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
+    }
+    WriteSlices();
+    WriteAsynchronous();
+    WriteCounters();
+    WriteInstants();
+    Flush();
+  }
+
+ private:
+  enum Type : uint64_t { kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4 };
+  // A sequence of packets in order of time, with its own interned names and last time.
+  struct Sequence {
+    uint64_t id;
+    int64_t time = 0;
+    std::map<std::string, uint64_t> names = {}, categories = {};
+  };
+  static constexpr uint64_t kProcess = 1;
+  static constexpr uint64_t kClock = 64;  // the first clock id that a sequence may define
+  static constexpr size_t kBlock = 1 << 20;
+
+  static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
+  static std::string Utf8(std::string_view text) {
+    std::string out;
+    ForEachCharacter(text, [&](std::string_view character) { out += character; });
+    return out;
+  }
+
+  void Flush() {
+    file_.Write(out_.bytes());
+    out_.Clear();
+  }
+  void Packet(const ProtoMessage& packet) {
+    out_.Message(1, packet);
+    if (out_.bytes().size() > kBlock) Flush();
+  }
+  void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
+  // Writes what a reader needs before the sequence's first event: a clock that counts ns from the
+  // event before, and `track` as the track of events that name no other.
+  Sequence BeginSequence(uint64_t track) {
+    Sequence sequence{++sequences_};
+    ProtoMessage clock, boot, snapshot, defaults;
+    boot.Number(1, 6).Number(2, 0);
+    clock.Number(1, kClock).Number(2, 0).Number(3, 1);
+    snapshot.Message(1, boot).Message(1, clock);
+    defaults.Number(58, kClock).Message(11, ProtoMessage().Number(11, track));
+    ProtoMessage packet;
+    packet.Number(10, sequence.id).Number(13, 1).Message(59, defaults);
+    Packet(packet.Message(6, snapshot));
+    return sequence;
+  }
+  static uint64_t Intern(std::map<std::string, uint64_t>& known, const std::string& text, int field,
+                         ProtoMessage& interned) {
+    const auto [found, is_new] = known.try_emplace(text, known.size() + 1);
+    if (is_new)
+      interned.Message(field, ProtoMessage().Number(1, found->second).Text(2, Utf8(text)));
+    return found->second;
+  }
+  // Writes an event. `event` holds all members except type, name and category. An end has neither
+  // name nor category: those of its begin count.
+  void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
+             const char* category, ProtoMessage event = {}) {
+    ProtoMessage interned;
+    if (*category) event.Number(3, Intern(sequence.categories, category, 1, interned));
+    event.Number(9, type);
+    if (!name.empty()) event.Number(10, Intern(sequence.names, name, 2, interned));
+    ProtoMessage packet;
+    packet.Number(8, static_cast<uint64_t>(time - sequence.time)).Number(10, sequence.id);
+    packet.Message(11, event);
+    if (!interned.bytes().empty()) packet.Message(12, interned);
+    packet.Number(13, 2);
+    sequence.time = time;
+    Packet(packet);
+  }
+  static void Annotate(ProtoMessage& event, std::string_view name, uint64_t value) {
+    event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
+  }
+
+  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
+    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
+  }
+
+  void WriteSlices() {
+    int thread = -1;
+    Sequence sequence{0};
+    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          if (span.thread != thread) {
+            thread = span.thread;
+            sequence = BeginSequence(TrackOf(thread));
+          }
+          ProtoMessage event;
+          const bool is_task = span.pushed >= 0;
+          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
+              span.kind == InvocationKind::kCustomOperator)
+            Annotate(event, "id", span.id);
+          if (span.node != 0) AnnotateName(event, "node", span.node);
+          if (span.work.shapes != 0) {
+            AnnotateName(event, "shapes", span.work.shapes);
+            AnnotateName(event, "backend", span.work.backend);
+            Annotate(event, "flops", span.work.flops);
+            Annotate(event, "bytes", span.work.bytes);
+          }
+          if (is_task) event.Fixed(48, span.id);
+          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
+        },
+        [&](const ProfileSpan& span, int64_t from, int64_t to) {
+          if (!HasUserCode(span)) return;
+          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
+          end(to);
+        },
+        [&](const ProfileSpan& span, int64_t) { end(span.end); });
+  }
+  void WriteAsynchronous() {
+    struct Run {
+      int64_t begin, end;
+      const ProfileSpan* span;
+    };
+    std::vector<Run> runs;
+    for (const ProfileSpan& span : profile_.spans)
+      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
+        runs.push_back({from, to, &span});
+    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
+    });
+    struct Lane {
+      uint64_t track;
+      Sequence sequence;
+      int64_t end;
+    };
+    std::vector<Lane> lanes;
+    for (const auto& [begin, end, span] : runs) {
+      auto lane = std::find_if(lanes.begin(), lanes.end(),
+                               [from = begin](const Lane& other) { return other.end <= from; });
+      if (lane == lanes.end()) {
+        const uint64_t track = NewTrack("asynchronous");
+        lane = lanes.insert(lane, {track, BeginSequence(track), 0});
+      }
+      ProtoMessage event;
+      Annotate(event, "id", span->id);
+      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, end, "", "");
+      lane->end = end;
+    }
+  }
+  void WriteCounters() {
+    std::map<uint32_t, uint64_t> tracks;
+    if (profile_.counters.empty()) return;
+    Sequence sequence = BeginSequence(kProcess);
+    for (const ProfileCounter& counter : profile_.counters) {
+      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
+      uint64_t& track = tracks[counter.name];
+      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
+      Event(sequence, kCounter, counter.time, "", "",
+            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
+    }
+  }
+  // Writes the markers, and the pushes at which arrows begin.
+  void WriteInstants() {
+    struct Instant {
+      int64_t time;
+      std::string name;
+      const char* category;
+      uint64_t track, flow;
+    };
+    std::vector<Instant> instants;
+    for (const ProfileMarker& marker : profile_.markers)
+      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
+                          TrackOf(marker.thread), 0});
+    for (const ProfileSpan& span : profile_.spans)
+      if (span.pushed >= 0 && span.pusher >= 0)
+        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
+    if (instants.empty()) return;
+    std::stable_sort(instants.begin(), instants.end(),
+                     [](const Instant& a, const Instant& b) { return a.time < b.time; });
+    Sequence sequence = BeginSequence(kProcess);
+    for (const Instant& instant : instants) {
+      ProtoMessage event;
+      event.Number(11, instant.track);
+      if (instant.flow != 0) event.Fixed(47, instant.flow);
+      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
+    }
+  }
+
+  uint64_t NewTrack(const std::string& name, bool is_counter = false) {
+    const uint64_t track = TrackOf(static_cast<int>(profile_.threads.size())) + tracks_++;
+    ProtoMessage described;
+    described.Number(1, track).Text(2, Utf8(name)).Number(5, kProcess);
+    if (is_counter) described.Message(8, {});
+    Describe(described);
+    return track;
+  }
+  const std::string& NameOf(const ProfileSpan& span) {
+    std::string& name = names_.Of(span);
+    if (name.empty()) name = DisplayName(span);
+    return name;
+  }
+
+  const Profile& profile_;
+  OutputFile& file_;
+  const uint64_t pid_;
+  uint64_t sequences_ = 0, tracks_ = 0;
+  ProtoMessage out_;
+  PerName<std::string> names_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE void SavePerfettoTrace(const Profile& profile, const std::string& path) {
+  detail::OutputFile file(path);
+  detail::PerfettoTrace(profile, file).Write();
+  file.Commit();
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 
 // ---- opkit/profile/impl/profile_table.ipp
 // Sums, percentiles and text of a profile's table.
@@ -16423,8 +17022,8 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
 #define OPKIT_PROFILE_IMPL_REPORT_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
-                              const ProfileTableOptions& table, const RunReport& run) {
+OPKIT_INLINE void SaveReport(const Profile& profile, const std::string& path,
+                             const ProfileTableOptions& table, const RunReport& run) {
   if (!detail::g_report_writer)
     throw Error(ErrorCode::kUnsupported,
                 StrCat("cannot write the report '", path,
@@ -16437,28 +17036,6 @@ OPKIT_INLINE void WriteReport(const Profile& profile, const std::string& path,
 
 #endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_
 
-// ---- opkit/profile/chrome_trace.hpp
-// Writes a profile as a Chrome trace: JSON that Perfetto (https://ui.perfetto.dev) and
-// chrome://tracing show. Also the default format of WriteProfileFile.
-#ifndef OPKIT_PROFILE_CHROME_TRACE_HPP_
-#define OPKIT_PROFILE_CHROME_TRACE_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Writes the JSON object form of the trace event format. Spans are complete events (X) on the track
-// of their thread. Each time in which a custom operator's own code runs is a slice
-// "MyOp::user_code" inside its span. Work that continues after its span is an async pair (b, e).
-// The pair ends with the operator's event or, if the device has a clock, with the work on the
-// device. Arrows (bind_id) lead from the push of a task, a complete event without duration, to its
-// run. Times are microseconds with three decimals. Bytes of a name that are not UTF-8 become
-// U+FFFD. Counter values that are not finite are left out. Throws kFailedPrecondition if the file
-// cannot be written.
-void WriteChromeTrace(const Profile& profile, const std::string& path);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
-
 // ---- opkit/profile/crash_trace.hpp
 // CrashTrace: writes the profile of a process that a fatal signal ends. Profiler::Start arms it if
 // ProfileOptions::crash_trace names a file.
@@ -16468,7 +17045,7 @@ void WriteChromeTrace(const Profile& profile, const std::string& path);
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // From Arm to Disarm, a signal that ends the process first writes the profile recorded so far to
-// `path` (see WriteProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
+// `path` (see SaveProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
 // Faults (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) are caught even if the program
 // handles them. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM and SIGXCPU are caught only if
 // the program neither handles nor ignores them. Threads that crash meanwhile wait for the trace.
@@ -16487,27 +17064,8 @@ class CrashTrace {
 
 #endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
 
-// ---- opkit/profile/perfetto_trace.hpp
-// Writes a profile as a native Perfetto trace, for https://ui.perfetto.dev: a quarter of the size
-// of JSON.
-#ifndef OPKIT_PROFILE_PERFETTO_TRACE_HPP_
-#define OPKIT_PROFILE_PERFETTO_TRACE_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
-// differences. Slices, counters, markers and arrows are those of WriteChromeTrace. Work that
-// continues after its span is a slice on a track "asynchronous"; there are as many such tracks as
-// slices overlap. A slice has its invocation's id if another track refers to it. Throws
-// kFailedPrecondition if the file cannot be written.
-void WritePerfettoTrace(const Profile& profile, const std::string& path);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
-
 // ---- opkit/profile/profile_file.hpp
-// WriteProfileFile: writes a profile in the format that the file's name selects. Crash traces and
+// SaveProfileFile: writes a profile in the format that the file's name selects. Crash traces and
 // OPKIT_PROFILE use it.
 #ifndef OPKIT_PROFILE_PROFILE_FILE_HPP_
 #define OPKIT_PROFILE_PROFILE_FILE_HPP_
@@ -16516,14 +17074,141 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Writes a report to "x.html", a Perfetto trace to "x.pftrace" and "x.perfetto-trace", and a Chrome
 // trace to every other name. Returns the name of the written file: "x.html.json", a Chrome trace,
-// if the program has no writer of reports. Throws kFailedPrecondition if the file cannot be
+// if the program has no writer of reports. Throws kIo if the file cannot be
 // written.
-std::string WriteProfileFile(const Profile& profile, const std::string& path);
+std::string SaveProfileFile(const Profile& profile, const std::string& path);
 
 }  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_
+
+// ---- opkit/profile/recording/record.hpp
+// ProfileRecord: what a thread writes for one fact while a profiler session runs. A record has a
+// fixed size and a type, which says which struct of the union holds its fields. Recorder
+// (recorder.hpp) writes records, ProfileDecoder (decoder.hpp) reads them.
+#ifndef OPKIT_PROFILE_RECORDING_RECORD_HPP_
+#define OPKIT_PROFILE_RECORDING_RECORD_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+enum class RecordType : uint8_t {
+  kSpan,
+  kAdopted,  // a span that is a part of an invocation begun elsewhere
+  kCompleted,
+  kOnDevice,
+  kPushed,
+  kCounter,
+  kMarker,
+  kWork,
+  kMemory,
+  kCounts,
+  kText
+};
+
+// The structs below are the records. `id` and `parent` are ids of invocations, `time`, `begin` and
+// `end` raw ticks of the clock, `name` and `node` interned names.
+struct SpanRecord {
+  RecordType type = RecordType::kSpan;
+  InvocationKind kind = InvocationKind::kNone;
+  int8_t device_type = 0, device_index = 0;
+  uint32_t name = 0, node = 0, custom = 0;
+  uint64_t id = 0, parent = 0;
+  uint64_t begin = 0, end = 0;  // `end` is 0 while the span is open
+
+  // Both relaxed: a reader sees the span open or ended, and either was true a moment ago.
+  void End(uint64_t now) { std::atomic_ref(end).store(now, std::memory_order_relaxed); }
+  uint64_t EndOrZero() const {
+    return std::atomic_ref(const_cast<uint64_t&>(end)).load(std::memory_order_relaxed);
+  }
+};
+
+// The event of the run `id` became terminal.
+struct CompletedRecord {
+  RecordType type = RecordType::kCompleted;
+  uint64_t id = 0, time = 0;
+};
+
+// The work of the run `id` was on its device from `begin` to `end`: ns of MonotonicNs, not ticks.
+struct OnDeviceRecord {
+  RecordType type = RecordType::kOnDevice;
+  uint64_t id = 0;
+  int64_t begin = 0, end = 0;
+};
+
+// The thread pushed the task `id` to an engine.
+struct PushedRecord {
+  RecordType type = RecordType::kPushed;
+  uint32_t name = 0;
+  uint64_t id = 0, time = 0;
+};
+
+struct CounterRecord {
+  RecordType type = RecordType::kCounter;
+  uint32_t name = 0;
+  uint64_t time = 0;
+  double value = 0;
+};
+
+struct MarkerRecord {
+  RecordType type = RecordType::kMarker;
+  bool frame = false;
+  uint32_t name = 0;
+  uint64_t time = 0;
+};
+
+// The work of the run `id`; shapes and backend are interned names.
+struct WorkRecord {
+  RecordType type = RecordType::kWork;
+  uint32_t shapes = 0, backend = 0;
+  uint64_t id = 0, flops = 0, bytes = 0;
+};
+
+// Memory was allocated, or released if `bytes` is negative, while the invocation `id` ran. The
+// allocator then has `live` bytes in use.
+struct MemoryRecord {
+  RecordType type = RecordType::kMemory;
+  uint32_t allocator = 0;
+  uint64_t id = 0, time = 0;
+  int64_t bytes = 0, live = 0;
+};
+
+// Three of the session's counts, from number `first` on, of one span of the invocation `id`.
+struct CountsRecord {
+  RecordType type = RecordType::kCounts;
+  uint8_t first = 0;
+  uint64_t id = 0;
+  uint64_t values[3] = {};
+};
+
+// A part of a name without an interned number. The parts stand before the record that has the name.
+struct TextRecord {
+  static constexpr size_t kBytes = 44;
+  RecordType type = RecordType::kText;
+  char text[kBytes] = {};  // padded with zeros
+};
+
+union ProfileRecord {
+  SpanRecord span = {};
+  CompletedRecord completed;
+  OnDeviceRecord on_device;
+  PushedRecord pushed;
+  CounterRecord counter;
+  MarkerRecord marker;
+  WorkRecord work;
+  MemoryRecord memory;
+  CountsRecord counts;
+  TextRecord text;
+
+  // Every struct begins with its type, so that any of them has it.
+  RecordType type() const { return span.type; }
+};
+static_assert(sizeof(ProfileRecord) == 48 && std::is_trivially_copyable_v<ProfileRecord>);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_RECORDING_RECORD_HPP_
 
 // ---- opkit/profile/tool_ranges.hpp
 // ToolRanges: reports spans, as they begin and end, to a tool outside of the process: NVIDIA's by
@@ -16540,7 +17225,7 @@ class ToolRanges {
  public:
   // Returns the tools that watch this process, loaded once, at the first call; null if there are
   // none. Reports a library that cannot be loaded on stderr.
-  static const ToolRanges* OfProcess();
+  static const ToolRanges* Global();
   // Loads a tool from its library. NVTX_INJECTION64_PATH names the library of NVTX, which has the
   // symbol InitializeInjectionNvtx2. INTEL_LIBITTNOTIFY64 names the library of ITT, which has
   // __itt_api_init or the functions themselves. Throws kNotFound with the name of what is missing.
@@ -16559,63 +17244,13 @@ class ToolRanges {
 
 #endif  // OPKIT_PROFILE_TOOL_RANGES_HPP_
 
-// ---- opkit/profile/recorder.hpp
+// ---- opkit/profile/recording/recorder.hpp
 // Recorder: the sink that records what threads do while a profiler session runs. Each thread writes
-// fixed-size records with raw clock ticks to its own chunks; Read decodes them.
-#ifndef OPKIT_PROFILE_RECORDER_HPP_
-#define OPKIT_PROFILE_RECORDER_HPP_
+// fixed-size records with raw clock ticks to its own chunks; Read decodes them (decoder.hpp).
+#ifndef OPKIT_PROFILE_RECORDING_RECORDER_HPP_
+#define OPKIT_PROFILE_RECORDING_RECORDER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// One record for each span, completion, push, counter and marker. Some types give members another
-// meaning:
-// kWork: flops in `begin`, bytes in `end`, shapes in `name`, backend in `node`.
-// kMemory: the change in bytes in `parent`, the bytes in use afterwards in `end`.
-// kOnDevice: `begin` and `end` in ns, not in ticks.
-// kCounts: three counts in `begin`, `end` and `parent`; the index of the first in `node`.
-// kText: bytes of the name of the record that follows (see ProfileText).
-struct ProfileRecord {
-  enum class Type : uint8_t {
-    kSpan,
-    kAdopted,
-    kCompleted,
-    kOnDevice,
-    kPushed,
-    kCounter,
-    kMarker,
-    kFrame,
-    kWork,
-    kMemory,
-    kCounts,
-    kText
-  };
-
-  uint64_t begin = 0;  // ticks; the only time of a record that is not a span
-  uint64_t end = 0;    // ticks; 0 while a span is open; the bits of a counter's value
-  uint64_t id = 0;
-  uint64_t parent = 0;
-  uint32_t name = 0, node = 0, custom = 0;
-  Type type = Type::kSpan;
-  InvocationKind kind = InvocationKind::kNone;
-  int8_t device_type = 0;
-  int8_t device_index = 0;
-
-  // Both relaxed: a reader sees the span open or ended, and either was true a moment ago.
-  void EndSpan(uint64_t now) { std::atomic_ref(end).store(now, std::memory_order_relaxed); }
-  uint64_t EndOfSpan() const {
-    return std::atomic_ref(const_cast<uint64_t&>(end)).load(std::memory_order_relaxed);
-  }
-};
-static_assert(sizeof(ProfileRecord) == 48);
-// The layout of a record kText, with the type at the same offset.
-struct ProfileText {
-  static constexpr size_t kBytes = 44;
-  char text[kBytes] = {};  // padded with zeros
-  ProfileRecord::Type type = ProfileRecord::Type::kText;
-  char unused[3] = {};
-};
-static_assert(sizeof(ProfileText) == sizeof(ProfileRecord) &&
-              offsetof(ProfileText, type) == offsetof(ProfileRecord, type));
 
 struct ProfileChunk {
   static constexpr uint32_t kRecords = 2048;
@@ -16627,7 +17262,7 @@ struct ProfileChunk {
   std::atomic<uint32_t> count{0};
   // Zeroed once when the chunk is made: the page faults of new memory happen there, between spans,
   // and not one by one inside them.
-  ProfileRecord records[kRecords];
+  ProfileRecord records[kRecords] = {};
 };
 
 // The records of one thread, which alone writes them. The mutex guards the list of chunks.
@@ -16665,14 +17300,14 @@ class ThreadProfile {
     }
     if (session_ != session || depth >= kMaxDepth || !open_[depth]) [[unlikely]]
       return;
-    ProfileRecord& record = *open_[depth];
-    if (record.end == 0) record.EndSpan(now);
+    SpanRecord& span = open_[depth]->span;
+    if (span.end == 0) span.End(now);
     if (counters_) [[unlikely]]
-      AddCounts(depth, record.id);
+      AddCounts(depth, span.id);
   }
   // Sets the end of the innermost span, which closes later.
   void End(uint32_t session, uint64_t now) {
-    if (ProfileRecord* record = innermost(session)) record->EndSpan(now);
+    if (ProfileRecord* record = innermost(session)) record->span.End(now);
   }
   // Returns the record of the innermost open span; null if this session has none.
   ProfileRecord* innermost(uint32_t session) const {
@@ -16738,7 +17373,7 @@ class ThreadProfile {
 // that are open when the process ends still use it.
 class Recorder final : public SpanSink, public MemorySink {
  public:
-  static Recorder& Get();
+  static Recorder& Global();
 
   // Begins an empty session. Throws kFailedPrecondition while a session runs, kInvalidArgument for
   // wrong options.
@@ -16755,13 +17390,14 @@ class Recorder final : public SpanSink, public MemorySink {
   void Close() noexcept override;
   bool WantsWork() const noexcept override { return shapes_.load(std::memory_order_relaxed); }
   bool WantsEngine() const noexcept override { return engine_.load(std::memory_order_relaxed); }
-  void Marked(uint32_t name) noexcept override { Note(ProfileRecord::Type::kMarker, {name}, 0); }
+  void Marked(uint32_t name) noexcept override { Mark({name}, /*frame=*/false); }
   void EndSpan() noexcept override;
   void Describe(const SpanWork& work) noexcept override;
   void Completed(uint64_t id) noexcept override;
   void RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept override;
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
-  void Note(ProfileRecord::Type type, SpanNames names, double value) noexcept;
+  void Mark(SpanNames names, bool frame) noexcept;
+  void Count(SpanNames names, double value) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // Reserves one chunk of the bound on memory. False if the bound is reached.
@@ -16792,7 +17428,6 @@ class Recorder final : public SpanSink, public MemorySink {
   void Add(const ProfileRecord& record, std::string_view text = {}) noexcept;
   // Returns the interned path "outer::name".
   static uint32_t CustomPath(uint32_t outer, uint32_t name);
-  static void Sort(Profile& profile);
   // Measures the ticks that a span costs its thread.
   double TicksOfSpan();
   void ResetAfterFork();
@@ -16825,7 +17460,7 @@ class Recorder final : public SpanSink, public MemorySink {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_RECORDER_HPP_
+#endif  // OPKIT_PROFILE_RECORDING_RECORDER_HPP_
 
 // ---- opkit/profile/impl/profiler.ipp
 // Forwards the profiler's functions to the recorder and the writers, and runs the session of
@@ -16840,7 +17475,7 @@ namespace detail {
 // or until the program begins a session of its own.
 class EnvironmentSession {
  public:
-  static EnvironmentSession& Get() {
+  static EnvironmentSession& Global() {
     // In static memory: on the heap, the object of a library would leak when the library is
     // unmapped. Never destroyed.
     alignas(EnvironmentSession) static char room[sizeof(EnvironmentSession)];
@@ -16862,7 +17497,7 @@ class EnvironmentSession {
       return false;
     }
     started_ = unwritten_ = true;
-    std::atexit([] { Get().End(); });
+    std::atexit([] { Global().End(); });
     return true;
   }
   // Ends the session and writes its trace, unless that is done. Returns the written file's name, or
@@ -16871,7 +17506,7 @@ class EnvironmentSession {
     if (!unwritten_.exchange(false) || process_ != getpid()) return {};
     Profiler::Stop();
     try {
-      std::string written = WriteProfileFile(Profiler::Read(), path_);
+      std::string written = SaveProfileFile(Profiler::Read(), path_);
       if (written != path_)
         std::fprintf(stderr,
                      "opkit: OPKIT_PROFILE: no file of the program includes "
@@ -16894,11 +17529,11 @@ class EnvironmentSession {
 }  // namespace detail
 
 OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
-  if (const std::string written = detail::EnvironmentSession::Get().End(); !written.empty())
+  if (const std::string written = detail::EnvironmentSession::Global().End(); !written.empty())
     std::fprintf(stderr,
                  "opkit: OPKIT_PROFILE: the program begins a profile of its own: %s ends there\n",
                  written.c_str());
-  detail::Recorder::Get().Start(options);
+  detail::Recorder::Global().Start(options);
   if (options.crash_trace.empty()) return;
   try {
     detail::CrashTrace::Arm(options.crash_trace);
@@ -16909,42 +17544,26 @@ OPKIT_INLINE void Profiler::Start(const ProfileOptions& options) {
 }
 OPKIT_INLINE void Profiler::Stop() {
   detail::CrashTrace::Disarm();
-  detail::Recorder::Get().Stop();
+  detail::Recorder::Global().Stop();
 }
-OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Get().Pause(); }
-OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Get().Resume(); }
-OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Get().is_running(); }
-OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Get().Read(); }
-OPKIT_INLINE ProfileTable Profiler::Table(const ProfileTableOptions& options) {
-  return MakeProfileTable(Read(), options);
-}
-OPKIT_INLINE void Profiler::WriteChromeTrace(const std::string& path) {
-  ::opkit::WriteChromeTrace(Read(), path);
-}
-OPKIT_INLINE void Profiler::WritePerfettoTrace(const std::string& path) {
-  ::opkit::WritePerfettoTrace(Read(), path);
-}
-OPKIT_INLINE void Profiler::WriteReport(const std::string& path, const ProfileTableOptions& table,
-                                        const RunReport& run) {
-  ::opkit::WriteReport(Read(), path, table, run);
-}
+OPKIT_INLINE void Profiler::Pause() { detail::Recorder::Global().Pause(); }
+OPKIT_INLINE void Profiler::Resume() { detail::Recorder::Global().Resume(); }
+OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Global().is_running(); }
+OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Global().Read(); }
 
-namespace detail {
-inline void Note(ProfileRecord::Type type, std::string_view name, double value = 0) {
-  if (CurrentSpanSink()) Recorder::Get().Note(type, SpanNames::OfText(name), value);
-}
-}  // namespace detail
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
-  detail::Note(detail::ProfileRecord::Type::kCounter, counter, value);
+  if (detail::CurrentSpanSink()) detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
-  detail::Note(detail::ProfileRecord::Type::kMarker, name);
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/false);
 }
 OPKIT_INLINE void ProfileFrame(std::string_view name) {
-  detail::Note(detail::ProfileRecord::Type::kFrame, name);
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/true);
 }
 
-OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Get().Begin(); }
+OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Global().Begin(); }
 
 }}  // namespace opkit
 
@@ -17354,6 +17973,96 @@ OPKIT_INLINE void UseSelection() noexcept {
 
 #endif  // OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
 
+// ---- opkit/base/json/impl/json_writer.ipp
+// JsonWriter's definitions.
+#ifndef OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
+#define OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const unsigned first = byte(0), second = byte(1);
+  if (text.empty()) return 0;
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    if (!continues(1) || !continues(2)) return 0;
+    return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ? 0 : 3;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    if (!continues(1) || !continues(2) || !continues(3)) return 0;
+    return (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ? 0 : 4;
+  }
+  return 0;
+}
+
+OPKIT_INLINE void AppendJsonString(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  size_t plain = 0;  // where the bytes begin that stand for themselves and are not yet in `out`
+  for (size_t at = 0; at < text.size();) {
+    const auto first = static_cast<unsigned char>(text[at]);
+    const size_t length = first < 0x80 ? 1 : Utf8Length(text.substr(at));
+    if (length != 0 && first >= 0x20 && first != '"' && first != '\\') {
+      at += length;
+      continue;
+    }
+    out += text.substr(plain, at - plain);
+    if (length == 0)
+      out += "\xEF\xBF\xBD";
+    else if (first < 0x20)
+      ((out += "\\u00") += kHex[first >> 4]) += kHex[first & 15];
+    else
+      (out += '\\') += text[at];
+    plain = ++at;
+  }
+  out += text.substr(plain);
+  out += '"';
+}
+
+OPKIT_INLINE void AppendNumber(std::string& out, double value) {
+  char digits[32];
+  if (!__builtin_isfinite(value))
+    out += "null";
+  else
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+OPKIT_INLINE JsonWriter& JsonWriter::Key(std::string_view name) {
+  AppendJsonString(Item(), name);
+  out_ += is_spaced_ ? ": " : ":";
+  needs_comma_ = false;
+  return *this;
+}
+OPKIT_INLINE std::string& JsonWriter::Item() {
+  if (std::exchange(needs_comma_, true)) out_ += is_spaced_ && !indent_ ? ", " : ",";
+  AppendNewLine();
+  return out_;
+}
+OPKIT_INLINE JsonWriter& JsonWriter::Begin(char bracket) {
+  Item() += bracket;
+  needs_comma_ = false;
+  return *this;
+}
+OPKIT_INLINE JsonWriter& JsonWriter::End(char bracket) {
+  AppendNewLine();
+  out_ += bracket;
+  needs_comma_ = true;
+  return *this;
+}
+OPKIT_INLINE void JsonWriter::AppendNewLine() {
+  if (const char* const indent = std::exchange(indent_, nullptr)) (out_ += '\n') += indent;
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
+
 // ---- opkit/profile/impl/mann_whitney.ipp
 // Computes ranks, and the distribution of U.
 #ifndef OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
@@ -17432,247 +18141,122 @@ OPKIT_INLINE double SmallestMannWhitneyP(int64_t a, int64_t b) {
 
 #endif  // OPKIT_PROFILE_IMPL_MANN_WHITNEY_IPP_
 
-// ---- opkit/base/output_file.hpp
-// OutputFile, WriteFile: write a file completely, or leave the old file unchanged.
-#ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
-#define OPKIT_BASE_OUTPUT_FILE_HPP_
+// ---- opkit/base/impl/output_file.ipp
+// The definitions of base/output_file.hpp.
+#ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+#define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Writes a new file beside the old one and renames it over the old one at Commit; an error before
-// that leaves the old file unchanged. Follows links and keeps permissions. Writes in place to a
-// pipe, a device, or a file in a folder that takes no new file. Writes to a descriptor
-// ("/dev/stdout", "/dev/fd/3") from its current offset, whatever file is behind it.
-class OutputFile {
- public:
-  // Errors here and below: kFailedPrecondition with the path and the system's message.
-  explicit OutputFile(const std::string& path);
-  OutputFile(OutputFile&&) = delete;
-  ~OutputFile();
+// Returns the descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands
+// for, or -1. The file behind a descriptor may have lost its name, and has a write offset of its
+// own.
+inline int DescriptorOf(std::string_view path) {
+  for (const auto& [name, number] :
+       {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
+    if (path == name) return number;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    int number = -1;
+    const std::string_view digits = path.substr(folder.size());
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+  }
+  return -1;
+}
+inline std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+// Returns the path behind up to 40 links; the file may not exist.
+inline std::string BehindLinks(std::string path) {
+  char next[4096];
+  for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
+    const ssize_t length = readlink(path.c_str(), next, sizeof next);
+    if (length < 0) return path;
+    const std::string_view target(next, static_cast<size_t>(length));
+    path = target.starts_with('/') ? std::string(target) : StrCat(FolderOf(path), target);
+  }
+  return path;
+}
 
-  void Write(std::string_view bytes);
-  // Replaces `path` by the written file. Call it last.
-  void Commit();
+// Opens a new file in the folder of `target` and stores its name in `name`; returns -1 if the
+// folder takes no new file. The name is short even if that of the target is as long as the system
+// allows.
+inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
+  for (int n = 0;; ++n) {
+    *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
+    const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+}
 
- private:
-  [[noreturn]] void Fail() const;
+OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
+    : path_(path), target_(detail::BehindLinks(path)) {
+  if (const int descriptor = detail::DescriptorOf(target_); descriptor >= 0) {
+    if (descriptor == 1) std::fflush(stdout);  // keeps earlier prints in front
+    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    file_ = own < 0 ? nullptr : fdopen(own, "wb");
+    if (!file_) Fail();
+    truncated_ = true;
+    return;
+  }
+  struct stat old;
+  const bool exists = stat(target_.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) Fail();
+  if (exists && access(target_.c_str(), W_OK) != 0) Fail();
+  if (!exists || S_ISREG(old.st_mode)) {
+    const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
+    if (made >= 0) {
+      // Readers of the old file can read the new one. The owner is not kept: the system may not
+      // allow it.
+      if (exists) static_cast<void>(fchmod(made, old.st_mode & 07777));
+      file_ = fdopen(made, "wb");
+      return;
+    }
+    temporary_.clear();
+    if (!exists) Fail();
+  }
+  file_ = std::fopen(target_.c_str(), "ab");
+  if (!file_) Fail();
+}
+OPKIT_INLINE OutputFile::~OutputFile() {
+  if (file_) std::fclose(file_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
 
-  std::string path_, target_, temporary_;  // `target_`: links resolved; no `temporary_`: in place
-  std::FILE* file_ = nullptr;
-  bool truncated_ = false;  // the old contents are cut off already, or a descriptor keeps them
-};
+OPKIT_INLINE void OutputFile::Write(std::string_view bytes) {
+  // EINVAL: a pipe or a device, which has nothing to cut off.
+  if (temporary_.empty() && !std::exchange(truncated_, true) && ftruncate(fileno(file_), 0) != 0 &&
+      errno != EINVAL)
+    Fail();
+  if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) Fail();
+}
+
+OPKIT_INLINE void OutputFile::Commit() {
+  Write({});
+  if (std::fclose(std::exchange(file_, nullptr)) != 0) Fail();
+  if (temporary_.empty()) return;
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) Fail();
+  temporary_.clear();
+}
+
+OPKIT_INLINE void OutputFile::Fail() const {
+  Throw(ErrorCode::kIo, "cannot write '", path_, "': ", std::strerror(errno));
+}
 
 }  // namespace detail
 
-void WriteFile(const std::string& path, std::string_view bytes);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
-
-// ---- opkit/profile/impl/chrome_trace.ipp
-// The writer of Chrome traces.
-#ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
-#define OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// Writes the events of one profile to a file, in blocks of about kBlock bytes.
-class ChromeTrace {
- public:
-  ChromeTrace(const Profile& profile, OutputFile& file)
-      : profile_(profile), file_(file), pid_(getpid()) {}
-
-  void Write() {
-    out_ += R"({"displayTimeUnit":"ns","distributedInfo":{"rank":0},"otherData":{"dropped":)";
-    AppendInteger(out_, profile_.dropped);
-    out_ += "},\"traceEvents\":[";
-    WriteNames();
-    WalkSpans(
-        profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
-        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
-          if (HasUserCode(span)) WriteUserCode(span, begin, end);
-        },
-        [](const ProfileSpan&, int64_t) {});
-    for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // not in JSON; viewers reject null
-      Begin("C", InternedName(counter.name), counter.time);
-      out_ += R"(,"args":{"value":)";
-      AppendNumber(out_, counter.value);
-      out_ += "}}";
-    }
-    for (const ProfileMarker& marker : profile_.markers) {
-      Begin("i", InternedName(marker.name), marker.time);
-      Thread(marker.thread);
-      out_ += marker.frame ? R"(,"cat":"frame","s":"p"})" : R"(,"cat":"marker","s":"t"})";
-    }
-    out_ += "\n]}\n";
-    file_.Write(out_);
-  }
-
- private:
-  void WriteNames() {
-    Metadata("process_name", -1, program_invocation_short_name);
-    for (size_t i = 0; i < profile_.threads.size(); ++i)
-      Metadata("thread_name", static_cast<int>(i), profile_.threads[i].name);
-  }
-  void Metadata(const char* what, int thread, std::string_view name) {
-    Begin("M", what, 0);
-    if (thread >= 0) Thread(thread);
-    out_ += R"(,"args":{"name":)";
-    AppendJsonString(out_, name);
-    out_ += "}}";
-  }
-  void WriteSpan(const ProfileSpan& span) {
-    const std::string& name = NameOf(span);
-    BeginEscaped("X", name, span.begin);
-    Duration(span.end - span.begin);
-    Thread(span.thread);
-    Category(span);
-    out_ += R"(,"args":{"id":)";
-    AppendInteger(out_, span.id);
-    out_ += R"(,"parent":)";
-    AppendInteger(out_, span.parent);
-    if (span.node != 0) {
-      out_ += R"(,"node":)";
-      AppendJsonString(out_, InternedName(span.node));
-    }
-    if (span.device != Device{}) {
-      out_ += R"(,"device":)";
-      AppendJsonString(out_, ToString(span.device));
-    }
-    if (span.work.shapes != 0) {
-      out_ += R"(,"shapes":)";
-      AppendJsonString(out_, InternedName(span.work.shapes));
-      out_ += R"(,"backend":)";
-      AppendJsonString(out_, InternedName(span.work.backend));
-      out_ += R"(,"flops":)";
-      AppendInteger(out_, span.work.flops);
-      out_ += R"(,"bytes":)";
-      AppendInteger(out_, span.work.bytes);
-    }
-    if (span.pushed >= 0) {
-      out_ += R"(,"wait_us":)";
-      AppendMicroseconds(out_, span.begin - span.pushed);
-    }
-    const auto counts =
-        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
-                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
-    if (counts != profile_.counts.end() && counts->invocation == span.id)
-      for (size_t i = 0; i < profile_.counted.size(); ++i) {
-        out_ += ',';
-        AppendJsonString(out_, profile_.counted[i]);
-        out_ += ':';
-        AppendInteger(out_, counts->values[i]);
-      }
-    if (span.open) out_ += R"(,"open":true)";
-    out_ += '}';
-    const bool is_task = span.pushed >= 0 && span.pusher >= 0;
-    if (is_task) Flow(span, "flow_in");
-    out_ += '}';
-    if (is_task) {  // an arrow needs a slice to begin at, and a push may have none around it
-      BeginEscaped("X", name, span.pushed);
-      Duration(0);
-      Thread(span.pusher);
-      out_ += R"(,"cat":"push")";
-      Flow(span, "flow_out");
-      out_ += '}';
-    }
-    if (const auto [from, to] = AsynchronousTime(span); to >= 0) {
-      Asynchronous("b", name, span, from);
-      Asynchronous("e", name, span, to);
-    }
-  }
-  void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
-    Begin("X", UserCodeName(span), begin);
-    Duration(end - begin);
-    Thread(span.thread);
-    Category(span);
-    out_ += R"(,"args":{"parent":)";
-    AppendInteger(out_, span.id);
-    out_ += "}}";
-  }
-  // Appends one end of the arrow that has the invocation's id.
-  void Flow(const ProfileSpan& span, const char* end) {
-    out_ += R"(,"bind_id":)";
-    AppendInteger(out_, span.id);
-    out_ += R"(,")";
-    out_ += end;
-    out_ += R"(":true)";
-  }
-  // Writes one of the two events that the invocation's id connects.
-  void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
-                    int64_t time) {
-    BeginEscaped(phase, name, time);
-    Thread(span.thread);
-    out_ += R"(,"cat":"asynchronous","id":)";
-    AppendInteger(out_, span.id);
-    out_ += '}';
-  }
-
-  void Begin(const char* phase, std::string_view name, int64_t time) {
-    std::string escaped;
-    AppendJsonString(escaped, name);
-    BeginEscaped(phase, escaped, time);
-  }
-  void BeginEscaped(const char* phase, const std::string& name, int64_t time) {
-    if (out_.size() > kBlock) {
-      file_.Write(out_);
-      out_.clear();
-    }
-    out_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
-    first_ = false;
-    out_ += phase;
-    out_ += R"(","name":)";
-    out_ += name;
-    out_ += R"(,"ts":)";
-    AppendMicroseconds(out_, time);
-    out_ += R"(,"pid":)";
-    AppendInteger(out_, pid_);
-  }
-  void Duration(int64_t ns) {
-    out_ += R"(,"dur":)";
-    AppendMicroseconds(out_, ns);
-  }
-  void Thread(int thread) {
-    out_ += R"(,"tid":)";
-    AppendInteger(out_, profile_.threads[Index(thread)].id);
-  }
-  void Category(const ProfileSpan& span) {
-    out_ += R"(,"cat":")";
-    out_ += DomainOf(span);
-    out_ += '"';
-  }
-  // Returns the displayed name, escaped and in quotes. Cached, since spans share few names.
-  const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_.Of(span);
-    if (name.empty()) AppendJsonString(name, DisplayName(span));
-    return name;
-  }
-
-  static constexpr size_t kBlock = 1 << 20;
-
-  const Profile& profile_;
-  OutputFile& file_;
-  const int64_t pid_;
-  std::string out_;
-  bool first_ = true;
-  PerName<std::string> names_;
-};
-
-}  // namespace detail
-
-OPKIT_INLINE void WriteChromeTrace(const Profile& profile, const std::string& path) {
+OPKIT_INLINE void SaveFile(const std::string& path, std::string_view bytes) {
   detail::OutputFile file(path);
-  detail::ChromeTrace(profile, file).Write();
+  file.Write(bytes);
   file.Commit();
 }
 
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
+#endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
 
 // ---- opkit/profile/impl/crash_trace.ipp
 // The handler of fatal signals and the thread that writes for it.
@@ -17717,10 +18301,10 @@ inline void* WriteCrashTrace(void* argument) {
   writer.thread.store(CurrentThreadId(), std::memory_order_relaxed);
   writer.crashed.Wait();
   try {
-    Recorder& recorder = Recorder::Get();
+    Recorder& recorder = Recorder::Global();
     const bool records = recorder.is_running();
     recorder.Pause();  // so that other threads add nothing to the trace
-    const std::string path = WriteProfileFile(recorder.Read(), writer.path);
+    const std::string path = SaveProfileFile(recorder.Read(), writer.path);
     if (records) recorder.Resume();  // the program's own handler may let the process continue
     std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", path.c_str());
   } catch (const std::exception& failure) {
@@ -17812,283 +18396,6 @@ OPKIT_INLINE void CrashTrace::Disarm() {
 
 #endif  // OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
 
-// ---- opkit/profile/impl/perfetto_trace.ipp
-// The writer of Perfetto traces. Field numbers are those of perfetto's protos/perfetto/trace.
-#ifndef OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
-#define OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// Builds one message of a protocol buffer, with the wire types varint, fixed64 and
-// length-delimited.
-class ProtoMessage {
- public:
-  ProtoMessage& Number(int field, uint64_t value) {
-    Varint(static_cast<uint64_t>(field) << 3);
-    Varint(value);
-    return *this;
-  }
-  ProtoMessage& Fixed(int field, uint64_t value) {
-    Varint(static_cast<uint64_t>(field) << 3 | 1);
-    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(value >> (8 * i));
-    return *this;
-  }
-  ProtoMessage& Text(int field, std::string_view text) {
-    Varint(static_cast<uint64_t>(field) << 3 | 2);
-    Varint(text.size());
-    bytes_ += text;
-    return *this;
-  }
-  ProtoMessage& Message(int field, const ProtoMessage& message) {
-    return Text(field, message.bytes_);
-  }
-  const std::string& bytes() const { return bytes_; }
-  void Clear() { bytes_.clear(); }
-
- private:
-  void Varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
-    bytes_ += static_cast<char>(value);
-  }
-  std::string bytes_;
-};
-
-// Writes the packets of one profile to a file, in blocks of about kBlock bytes.
-class PerfettoTrace {
- public:
-  PerfettoTrace(const Profile& profile, OutputFile& file)
-      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
-
-  void Write() {
-    ProtoMessage process;
-    process.Number(1, pid_).Text(6, Utf8(program_invocation_short_name));
-    Describe(ProtoMessage().Number(1, kProcess).Message(3, process));
-    for (size_t i = 0; i < profile_.threads.size(); ++i) {
-      const ProfileThread& thread = profile_.threads[i];
-      ProtoMessage described;
-      described.Number(1, pid_).Number(2, static_cast<uint64_t>(thread.id));
-      described.Text(5, Utf8(thread.name));
-      Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
-    }
-    WriteSlices();
-    WriteAsynchronous();
-    WriteCounters();
-    WriteInstants();
-    Flush();
-  }
-
- private:
-  enum Type : uint64_t { kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4 };
-  // A sequence of packets in order of time, with its own interned names and last time.
-  struct Sequence {
-    uint64_t id;
-    int64_t time = 0;
-    std::map<std::string, uint64_t> names = {}, categories = {};
-  };
-  static constexpr uint64_t kProcess = 1;
-  static constexpr uint64_t kClock = 64;  // the first clock id that a sequence may define
-  static constexpr size_t kBlock = 1 << 20;
-
-  static uint64_t TrackOf(int thread) { return 2 + static_cast<uint64_t>(thread); }
-  static std::string Utf8(std::string_view text) {
-    std::string out;
-    ForEachCharacter(text, [&](std::string_view character) { out += character; });
-    return out;
-  }
-
-  void Flush() {
-    file_.Write(out_.bytes());
-    out_.Clear();
-  }
-  void Packet(const ProtoMessage& packet) {
-    out_.Message(1, packet);
-    if (out_.bytes().size() > kBlock) Flush();
-  }
-  void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
-  // Writes what a reader needs before the sequence's first event: a clock that counts ns from the
-  // event before, and `track` as the track of events that name no other.
-  Sequence BeginSequence(uint64_t track) {
-    Sequence sequence{++sequences_};
-    ProtoMessage clock, boot, snapshot, defaults;
-    boot.Number(1, 6).Number(2, 0);
-    clock.Number(1, kClock).Number(2, 0).Number(3, 1);
-    snapshot.Message(1, boot).Message(1, clock);
-    defaults.Number(58, kClock).Message(11, ProtoMessage().Number(11, track));
-    ProtoMessage packet;
-    packet.Number(10, sequence.id).Number(13, 1).Message(59, defaults);
-    Packet(packet.Message(6, snapshot));
-    return sequence;
-  }
-  static uint64_t Intern(std::map<std::string, uint64_t>& known, const std::string& text, int field,
-                         ProtoMessage& interned) {
-    const auto [found, is_new] = known.try_emplace(text, known.size() + 1);
-    if (is_new)
-      interned.Message(field, ProtoMessage().Number(1, found->second).Text(2, Utf8(text)));
-    return found->second;
-  }
-  // Writes an event. `event` holds all members except type, name and category. An end has neither
-  // name nor category: those of its begin count.
-  void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
-             const char* category, ProtoMessage event = {}) {
-    ProtoMessage interned;
-    if (*category) event.Number(3, Intern(sequence.categories, category, 1, interned));
-    event.Number(9, type);
-    if (!name.empty()) event.Number(10, Intern(sequence.names, name, 2, interned));
-    ProtoMessage packet;
-    packet.Number(8, static_cast<uint64_t>(time - sequence.time)).Number(10, sequence.id);
-    packet.Message(11, event);
-    if (!interned.bytes().empty()) packet.Message(12, interned);
-    packet.Number(13, 2);
-    sequence.time = time;
-    Packet(packet);
-  }
-  static void Annotate(ProtoMessage& event, std::string_view name, uint64_t value) {
-    event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
-  }
-
-  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
-    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
-  }
-
-  void WriteSlices() {
-    int thread = -1;
-    Sequence sequence{0};
-    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
-    WalkSpans(
-        profile_,
-        [&](const ProfileSpan& span) {
-          if (span.thread != thread) {
-            thread = span.thread;
-            sequence = BeginSequence(TrackOf(thread));
-          }
-          ProtoMessage event;
-          const bool is_task = span.pushed >= 0;
-          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
-              span.kind == InvocationKind::kCustomOperator)
-            Annotate(event, "id", span.id);
-          if (span.node != 0) AnnotateName(event, "node", span.node);
-          if (span.work.shapes != 0) {
-            AnnotateName(event, "shapes", span.work.shapes);
-            AnnotateName(event, "backend", span.work.backend);
-            Annotate(event, "flops", span.work.flops);
-            Annotate(event, "bytes", span.work.bytes);
-          }
-          if (is_task) event.Fixed(48, span.id);
-          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
-        },
-        [&](const ProfileSpan& span, int64_t from, int64_t to) {
-          if (!HasUserCode(span)) return;
-          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
-          end(to);
-        },
-        [&](const ProfileSpan& span, int64_t) { end(span.end); });
-  }
-  void WriteAsynchronous() {
-    struct Run {
-      int64_t begin, end;
-      const ProfileSpan* span;
-    };
-    std::vector<Run> runs;
-    for (const ProfileSpan& span : profile_.spans)
-      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
-        runs.push_back({from, to, &span});
-    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
-    });
-    struct Lane {
-      uint64_t track;
-      Sequence sequence;
-      int64_t end;
-    };
-    std::vector<Lane> lanes;
-    for (const auto& [begin, end, span] : runs) {
-      auto lane = std::find_if(lanes.begin(), lanes.end(),
-                               [from = begin](const Lane& other) { return other.end <= from; });
-      if (lane == lanes.end()) {
-        const uint64_t track = NewTrack("asynchronous");
-        lane = lanes.insert(lane, {track, BeginSequence(track), 0});
-      }
-      ProtoMessage event;
-      Annotate(event, "id", span->id);
-      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
-      Event(lane->sequence, kEnd, end, "", "");
-      lane->end = end;
-    }
-  }
-  void WriteCounters() {
-    std::map<uint32_t, uint64_t> tracks;
-    if (profile_.counters.empty()) return;
-    Sequence sequence = BeginSequence(kProcess);
-    for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
-      uint64_t& track = tracks[counter.name];
-      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
-      Event(sequence, kCounter, counter.time, "", "",
-            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
-    }
-  }
-  // Writes the markers, and the pushes at which arrows begin.
-  void WriteInstants() {
-    struct Instant {
-      int64_t time;
-      std::string name;
-      const char* category;
-      uint64_t track, flow;
-    };
-    std::vector<Instant> instants;
-    for (const ProfileMarker& marker : profile_.markers)
-      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
-                          TrackOf(marker.thread), 0});
-    for (const ProfileSpan& span : profile_.spans)
-      if (span.pushed >= 0 && span.pusher >= 0)
-        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
-    if (instants.empty()) return;
-    std::stable_sort(instants.begin(), instants.end(),
-                     [](const Instant& a, const Instant& b) { return a.time < b.time; });
-    Sequence sequence = BeginSequence(kProcess);
-    for (const Instant& instant : instants) {
-      ProtoMessage event;
-      event.Number(11, instant.track);
-      if (instant.flow != 0) event.Fixed(47, instant.flow);
-      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
-    }
-  }
-
-  uint64_t NewTrack(const std::string& name, bool is_counter = false) {
-    const uint64_t track = TrackOf(static_cast<int>(profile_.threads.size())) + tracks_++;
-    ProtoMessage described;
-    described.Number(1, track).Text(2, Utf8(name)).Number(5, kProcess);
-    if (is_counter) described.Message(8, {});
-    Describe(described);
-    return track;
-  }
-  const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_.Of(span);
-    if (name.empty()) name = DisplayName(span);
-    return name;
-  }
-
-  const Profile& profile_;
-  OutputFile& file_;
-  const uint64_t pid_;
-  uint64_t sequences_ = 0, tracks_ = 0;
-  ProtoMessage out_;
-  PerName<std::string> names_;
-};
-
-}  // namespace detail
-
-OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& path) {
-  detail::OutputFile file(path);
-  detail::PerfettoTrace(profile, file).Write();
-  file.Commit();
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
-
 // ---- opkit/profile/impl/profile_file.ipp
 // Chooses the writer of a profile by the file's name.
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
@@ -18096,15 +18403,15 @@ OPKIT_INLINE void WritePerfettoTrace(const Profile& profile, const std::string& 
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-OPKIT_INLINE std::string WriteProfileFile(const Profile& profile, const std::string& path) {
+OPKIT_INLINE std::string SaveProfileFile(const Profile& profile, const std::string& path) {
   std::string written = path;
   if (path.ends_with(".pftrace") || path.ends_with(".perfetto-trace")) {
-    WritePerfettoTrace(profile, path);
+    SavePerfettoTrace(profile, path);
   } else if (path.ends_with(".html") && g_report_writer) {
-    WriteReport(profile, path);
+    SaveReport(profile, path);
   } else {
     if (path.ends_with(".html")) written += ".json";
-    WriteChromeTrace(profile, written);
+    SaveChromeTrace(profile, written);
   }
   return written;
 }
@@ -18316,7 +18623,7 @@ OPKIT_INLINE const ToolRanges* ToolRanges::LoadNvtx(const std::string& library) 
 OPKIT_INLINE const ToolRanges* ToolRanges::LoadItt(const std::string& library) {
   return new IttRanges(library);
 }
-OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
+OPKIT_INLINE const ToolRanges* ToolRanges::Global() {
   const auto of_variable = [](const char* variable,
                               const ToolRanges* (*load)(const std::string&)) -> const ToolRanges* {
     const char* const library = std::getenv(variable);
@@ -18342,10 +18649,93 @@ OPKIT_INLINE const ToolRanges* ToolRanges::OfProcess() {
 
 #endif  // OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
 
-// ---- opkit/profile/impl/recorder.ipp
-// Records on each thread, manages chunks and sessions, and decodes the records.
-#ifndef OPKIT_PROFILE_IMPL_RECORDER_IPP_
-#define OPKIT_PROFILE_IMPL_RECORDER_IPP_
+// ---- opkit/profile/recording/decoder.hpp
+// ProfileDecoder: makes a Profile of the records of a profiler session.
+#ifndef OPKIT_PROFILE_RECORDING_DECODER_HPP_
+#define OPKIT_PROFILE_RECORDING_DECODER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Takes the records of one thread after the other, each thread's in order, and has one function for
+// each type of record. Records that add a fact to a span are kept until Finish, since the span may
+// be on a thread that comes later.
+class ProfileDecoder {
+ public:
+  // When the session began, on both clocks, and when it ended, or now.
+  struct Clock {
+    uint64_t start_ticks;
+    int64_t start_ns;
+    uint64_t end_ticks;
+    double ns_per_tick;
+    // Returns the ns since the session began.
+    int64_t Time(uint64_t ticks) const {
+      return static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - start_ticks)) *
+                                  ns_per_tick);
+    }
+  };
+
+  explicit ProfileDecoder(const Clock& clock) : clock_(clock) {}
+
+  void BeginThread(const ProfileThread& thread);
+  void Add(std::span<const ProfileRecord> records);
+  // Ends the thread's open spans at its last record, or at the end of the session.
+  void EndThread();
+  // Adds the kept facts to their spans and sorts everything.
+  Profile Finish();
+
+ private:
+  // A record about the invocation `id`, and the index of the thread that wrote it.
+  struct Fact {
+    uint64_t id;
+    ProfileRecord record;
+    int thread;
+  };
+
+  void Decode(const ProfileRecord& record);
+  void Decode(const SpanRecord& record);
+  void Decode(const CounterRecord& record);
+  void Decode(const MarkerRecord& record);
+  void Decode(const MemoryRecord& record);
+  void Decode(const CountsRecord& record);
+  void Decode(const TextRecord& record);
+  void AddFact(uint64_t id, const ProfileRecord& record) {
+    facts_.push_back({id, record, Thread()});
+  }
+
+  void Apply(const Fact& fact, ProfileSpan& span) const;
+  void Apply(const CompletedRecord& record, ProfileSpan& span) const;
+  void Apply(const OnDeviceRecord& record, ProfileSpan& span) const;
+  void Apply(const PushedRecord& record, ProfileSpan& span, int pusher) const;
+  void Apply(const WorkRecord& record, ProfileSpan& span) const;
+
+  void ApplyFacts();
+  // Gives a nameless part of an invocation the names of the invocation's own span.
+  void NameAdopted();
+  void AddMemoryCounters();
+  void Sort();
+
+  int Thread() const { return static_cast<int>(profile_.threads.size()) - 1; }
+  // Returns the interned name of a record: `name`, or the texts that came before it.
+  uint32_t NameOf(uint32_t name);
+
+  const Clock clock_;
+  Profile profile_;
+  uint64_t last_ = 0;         // ticks of the thread's last record
+  std::vector<size_t> open_;  // indices in profile_.spans of the thread's open spans
+  std::string text_;          // name of the next record
+  std::vector<Fact> facts_;
+  std::map<uint64_t, ProfileCounts> counts_;  // by invocation
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_RECORDING_DECODER_HPP_
+
+// ---- opkit/profile/recording/impl/recorder.ipp
+// Records on each thread, and manages chunks and sessions.
+#ifndef OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
+#define OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -18365,8 +18755,8 @@ OPKIT_INLINE void ThreadProfile::BeginSession(uint32_t session) {
   session_ = session;
   earlier_ = depth_;
   dropped_.store(0, std::memory_order_relaxed);
-  if (session != 0 && Recorder::Get().wants_crash_trace()) MakeSignalStack();
-  counters_ = session == 0 ? nullptr : Recorder::Get().OpenCounters(num_counters_);
+  if (session != 0 && Recorder::Global().wants_crash_trace()) MakeSignalStack();
+  counters_ = session == 0 ? nullptr : Recorder::Global().OpenCounters(num_counters_);
 }
 
 OPKIT_INLINE void ThreadProfile::StartCounts(int depth) {
@@ -18381,19 +18771,15 @@ OPKIT_INLINE void ThreadProfile::AddCounts(int depth, uint64_t id) {
   for (int first = 0; first < num_counters_; first += 3) {
     ProfileRecord* const record = NewRecord();
     if (!record) return;
-    *record = ProfileRecord{};
-    record->id = id;
-    record->begin = now[first];
-    record->end = now[first + 1];
-    record->parent = now[first + 2];
-    record->node = static_cast<uint32_t>(first);
-    record->type = ProfileRecord::Type::kCounts;
+    *record = {.counts = {.first = static_cast<uint8_t>(first),
+                          .id = id,
+                          .values = {now[first], now[first + 1], now[first + 2]}}};
     Publish();
   }
 }
 
 OPKIT_INLINE bool ThreadProfile::NextChunk() {
-  Recorder& recorder = Recorder::Get();
+  Recorder& recorder = Recorder::Global();
   std::unique_ptr<ProfileChunk> chunk;
   if (recorder.TakeChunk())
     chunk.reset(new (std::nothrow) ProfileChunk);
@@ -18410,7 +18796,7 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
       if (ProfileRecord* const open = open_[i];
           open && open >= records.data() && open < records.data() + records.size()) {
         const ProfileRecord* from = open;
-        while (from > records.data() && from[-1].type == ProfileRecord::Type::kText) --from;
+        while (from > records.data() && from[-1].type() == RecordType::kText) --from;
         // `from` never points before `kept`: records and open_ are both in order of begin.
         for (; from <= open; ++from) records[kept++] = *from;
         open_[i] = &records[kept - 1];
@@ -18428,13 +18814,12 @@ OPKIT_INLINE bool ThreadProfile::NextChunk() {
 }
 
 OPKIT_INLINE ProfileRecord* ThreadProfile::NewNamedRecord(std::string_view text) {
-  text = text.substr(0, ProfileChunk::kLongestText * ProfileText::kBytes);
-  const size_t records = (text.size() + ProfileText::kBytes - 1) / ProfileText::kBytes;
+  text = text.substr(0, ProfileChunk::kLongestText * TextRecord::kBytes);
+  const size_t records = (text.size() + TextRecord::kBytes - 1) / TextRecord::kBytes;
   if (count_ + records >= ProfileChunk::kRecords && !NextChunk()) return CountDropped(), nullptr;
-  for (size_t at = 0; at < text.size(); at += ProfileText::kBytes) {
-    ProfileText part;
-    text.copy(part.text, ProfileText::kBytes, at);
-    chunk_->records[count_++] = std::bit_cast<ProfileRecord>(part);
+  for (size_t at = 0; at < text.size(); at += TextRecord::kBytes) {
+    ProfileRecord& part = chunk_->records[count_++] = {.text = {}};
+    text.copy(part.text.text, TextRecord::kBytes, at);
   }
   return &chunk_->records[count_++];
 }
@@ -18447,20 +18832,20 @@ inline constinit thread_local bool t_profile_ended = false;
 struct ThreadProfileEnd {
   ~ThreadProfileEnd() {
     t_profile_ended = true;
-    if (t_profile) Recorder::Get().Ended(std::exchange(t_profile, nullptr));
+    if (t_profile) Recorder::Global().Ended(std::exchange(t_profile, nullptr));
   }
 };
 
 // --- the recorder
 
-OPKIT_INLINE Recorder& Recorder::Get() {
+OPKIT_INLINE Recorder& Recorder::Global() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
     // Makes the table of names first. A fork runs the handlers that were registered last first, and
     // the table's mutex is locked under this one's.
     static_cast<void>(InternName("recorder"));
-    pthread_atfork([] { Get().mutex_.Lock(); }, [] { Get().mutex_.Unlock(); },
-                   [] { Get().ResetAfterFork(); });
+    pthread_atfork([] { Global().mutex_.Lock(); }, [] { Global().mutex_.Unlock(); },
+                   [] { Global().ResetAfterFork(); });
     return made;
   }();
   return *recorder;
@@ -18492,7 +18877,7 @@ OPKIT_INLINE void Recorder::Start(const ProfileOptions& options) {
           " names; ", ProfileCounts::kMost, " are the most");
   std::vector<std::string> absent;
   if (!options.counters.empty()) source.Open(options.counters, &absent);
-  const ToolRanges* const tools = ToolRanges::OfProcess();
+  const ToolRanges* const tools = ToolRanges::Global();
   MutexLock lock(mutex_);
   if (session_.load(std::memory_order_relaxed) != 0 && stopped_ == 0)
     Throw(ErrorCode::kFailedPrecondition,
@@ -18631,16 +19016,16 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
   ProfileRecord* const record = thread->Open(session_.load(std::memory_order_relaxed), names.text);
   if (!record) return;
   const Device place = device ? *device : Device{};
-  *record = {.id = now.id,
-             .parent = now.parent,
-             .name = names.name,
-             .node = names.node,
-             .custom = now.custom,
-             .type = adopted ? ProfileRecord::Type::kAdopted : ProfileRecord::Type::kSpan,
-             .kind = now.kind,
-             .device_type = static_cast<int8_t>(place.type),
-             .device_index = static_cast<int8_t>(place.index)};
-  record->begin = Ticks();
+  record->span = {.type = adopted ? RecordType::kAdopted : RecordType::kSpan,
+                  .kind = now.kind,
+                  .device_type = static_cast<int8_t>(place.type),
+                  .device_index = static_cast<int8_t>(place.index),
+                  .name = names.name,
+                  .node = names.node,
+                  .custom = now.custom,
+                  .id = now.id,
+                  .parent = now.parent};
+  record->span.begin = Ticks();
   thread->Publish();
 }
 
@@ -18674,28 +19059,20 @@ OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
   ThreadProfile* thread = t_profile;
   if (!thread) return;
   const uint32_t session = session_.load(std::memory_order_relaxed);
-  const ProfileRecord* const span = thread->innermost(session);
-  if (!span) return;
-  ProfileRecord record;
-  record.id = span->id;
-  record.begin = work.flops;
-  record.end = work.bytes;
-  record.name = work.shapes;
-  record.node = work.backend;
-  record.type = ProfileRecord::Type::kWork;
-  thread->Add(session, record);
+  if (const ProfileRecord* const open = thread->innermost(session))
+    thread->Add(session, {.work = {.shapes = work.shapes,
+                                   .backend = work.backend,
+                                   .id = open->span.id,
+                                   .flops = work.flops,
+                                   .bytes = work.bytes}});
 }
 OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
                                     int64_t live) noexcept {
-  const Invocation inside = CurrentInvocation();
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.end = static_cast<uint64_t>(live);
-  record.id = inside.id;
-  record.parent = static_cast<uint64_t>(bytes);
-  record.name = InternName(allocator.name());
-  record.type = ProfileRecord::Type::kMemory;
-  Add(record);
+  Add({.memory = {.allocator = InternName(allocator.name()),
+                  .id = CurrentInvocation().id,
+                  .time = Ticks(),
+                  .bytes = bytes,
+                  .live = live}});
 }
 
 OPKIT_INLINE void Recorder::Add(const ProfileRecord& record, std::string_view text) noexcept {
@@ -18703,52 +19080,19 @@ OPKIT_INLINE void Recorder::Add(const ProfileRecord& record, std::string_view te
     thread->Add(session_.load(std::memory_order_relaxed), record, text);
 }
 OPKIT_INLINE void Recorder::Completed(uint64_t id) noexcept {
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.id = id;
-  record.type = ProfileRecord::Type::kCompleted;
-  Add(record);
+  Add({.completed = {.id = id, .time = Ticks()}});
 }
 OPKIT_INLINE void Recorder::RanOnDevice(uint64_t id, int64_t begin, int64_t end) noexcept {
-  ProfileRecord record;
-  record.begin = static_cast<uint64_t>(begin);
-  record.end = static_cast<uint64_t>(end);
-  record.id = id;
-  record.type = ProfileRecord::Type::kOnDevice;
-  Add(record);
+  Add({.on_device = {.id = id, .begin = begin, .end = end}});
 }
 OPKIT_INLINE void Recorder::Pushed(const Invocation& task, SpanNames names) noexcept {
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.id = task.id;
-  record.parent = task.parent;
-  record.name = names.name;
-  record.custom = task.custom;
-  record.type = ProfileRecord::Type::kPushed;
-  record.kind = task.kind;
-  Add(record, names.text);
+  Add({.pushed = {.name = names.name, .id = task.id, .time = Ticks()}}, names.text);
 }
-OPKIT_INLINE void Recorder::Note(ProfileRecord::Type type, SpanNames names, double value) noexcept {
-  ProfileRecord record;
-  record.begin = Ticks();
-  record.end = std::bit_cast<uint64_t>(value);
-  record.name = names.name;
-  record.type = type;
-  Add(record, names.text);
+OPKIT_INLINE void Recorder::Mark(SpanNames names, bool frame) noexcept {
+  Add({.marker = {.frame = frame, .name = names.name, .time = Ticks()}}, names.text);
 }
-
-OPKIT_INLINE void Recorder::Sort(Profile& profile) {
-  std::sort(profile.spans.begin(), profile.spans.end(),
-            [](const ProfileSpan& a, const ProfileSpan& b) {
-              if (a.thread != b.thread) return a.thread < b.thread;
-              if (a.begin != b.begin) return a.begin < b.begin;
-              if (a.end != b.end) return a.end > b.end;
-              return a.id < b.id;
-            });
-  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
-  StableSort(profile.counters, by_time);
-  StableSort(profile.markers, by_time);
-  StableSort(profile.allocations, by_time);
+OPKIT_INLINE void Recorder::Count(SpanNames names, double value) noexcept {
+  Add({.counter = {.name = names.name, .time = Ticks(), .value = value}}, names.text);
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
@@ -18762,7 +19106,7 @@ OPKIT_INLINE double Recorder::TicksOfSpan() {
   probe.count_ = 0;
   const uint64_t begin = Ticks();
   for (int i = 0; i < kSpans; ++i) {
-    *probe.Open(session) = {.begin = Ticks()};
+    *probe.Open(session) = {.span = {.begin = Ticks()}};
     probe.Publish();
     probe.Close(session, Ticks());
   }
@@ -18772,170 +19116,32 @@ OPKIT_INLINE double Recorder::TicksOfSpan() {
 OPKIT_INLINE Profile Recorder::Read() {
   MutexLock lock(mutex_);
   const uint32_t session = session_.load(std::memory_order_relaxed);
-  Profile profile;
-  if (session == 0) return profile;
+  if (session == 0) return {};
   Instant now = Instant::Now();
   constexpr int64_t kEnoughNs = 10'000'000;  // for a rate with an error below 10^-4
   while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
   const double ns_per_tick =
       static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
-  const auto time = [&](uint64_t ticks) {
-    return static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - start_.ticks)) *
-                                ns_per_tick);
-  };
-  profile.duration = time(stopped_ != 0 ? stopped_ : now.ticks);
-
-  struct Known {  // facts about the invocation `id`, from one record
-    uint64_t id;
-    SpanNames names = {};
-    int64_t pushed = -1, completed = -1;
-    int64_t device_begin = -1, device_end = -1;
-    int pusher = -1;
-    SpanWork work = {};
-  };
-  std::vector<Known> known;
-  std::map<uint64_t, ProfileCounts> counts;
-  int64_t records = 0;
-  std::string text;  // name of the next record
-  const auto name_of = [&](const ProfileRecord& record) {
-    if (text.empty()) return record.name;
-    const uint32_t name = InternName(text);
-    text.clear();
-    return name;
-  };
-  const auto add_span = [&](const ProfileRecord& record, uint64_t end, int thread) {
-    ProfileSpan& span = profile.spans.emplace_back();
-    span.id = record.id;
-    span.parent = record.parent;
-    span.begin = time(record.begin);
-    span.end = time(end);
-    span.thread = thread;
-    span.kind = record.kind;
-    span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
-    span.name = name_of(record);
-    span.node = record.node;
-    span.custom = record.custom;
-    span.adopted = record.type == ProfileRecord::Type::kAdopted;
-  };
-  profile.dropped = dropped_;
+  ProfileDecoder decoder(
+      {start_.ticks, start_.ns, stopped_ != 0 ? stopped_ : now.ticks, ns_per_tick});
+  int64_t dropped = dropped_, records = 0;
   for (ThreadProfile* thread : threads_) {
     MutexLock thread_lock(thread->mutex_);
     if (thread->session_ != session) continue;
-    const int index = static_cast<int>(profile.threads.size());
-    profile.threads.push_back(thread->thread_);
-    profile.dropped += thread->dropped_.load(std::memory_order_relaxed);
-    std::vector<size_t> open;  // indices in profile.spans of the thread's open spans
-    uint64_t last = stopped_ != 0 ? stopped_ : now.ticks;
+    dropped += thread->dropped_.load(std::memory_order_relaxed);
+    decoder.BeginThread(thread->thread_);
     for (const auto& chunk : thread->chunks_) {
       const uint32_t count = chunk->count.load(std::memory_order_acquire);
       records += count;
-      for (const ProfileRecord& record : std::span(chunk->records, count)) {
-        switch (record.type) {
-          case ProfileRecord::Type::kSpan:
-          case ProfileRecord::Type::kAdopted: {
-            const uint64_t end = record.EndOfSpan();
-            if (end == 0) open.push_back(profile.spans.size());
-            add_span(record, end, index);
-            last = (std::max)({last, record.begin, end});
-            break;
-          }
-          case ProfileRecord::Type::kCompleted:
-            known.push_back({.id = record.id, .completed = time(record.begin)});
-            break;
-          case ProfileRecord::Type::kOnDevice: {
-            // Not before the session, since the comparison of the two clocks has some error.
-            const int64_t from =
-                (std::max)(static_cast<int64_t>(record.begin) - start_.ns, int64_t{0});
-            known.push_back({.id = record.id,
-                             .device_begin = from,
-                             .device_end = from + static_cast<int64_t>(record.end - record.begin)});
-            break;
-          }
-          case ProfileRecord::Type::kPushed:
-            known.push_back({.id = record.id,
-                             .names = {.name = name_of(record)},
-                             .pushed = time(record.begin),
-                             .pusher = index});
-            break;
-          case ProfileRecord::Type::kWork:
-            known.push_back(
-                {.id = record.id, .work = {record.name, record.begin, record.end, record.node}});
-            break;
-          case ProfileRecord::Type::kCounts: {
-            ProfileCounts& sum = counts[record.id];
-            sum.invocation = record.id;
-            uint64_t* const values = sum.values + record.node;
-            values[0] += record.begin;
-            values[1] += record.end;
-            values[2] += record.parent;
-            break;
-          }
-          case ProfileRecord::Type::kMemory:
-            profile.allocations.push_back({time(record.begin), record.id,
-                                           static_cast<int64_t>(record.parent),
-                                           static_cast<int64_t>(record.end), record.name, index});
-            break;
-          case ProfileRecord::Type::kCounter:
-            profile.counters.push_back(
-                {time(record.begin), name_of(record), std::bit_cast<double>(record.end)});
-            break;
-          case ProfileRecord::Type::kMarker:
-          case ProfileRecord::Type::kFrame:
-            profile.markers.push_back({time(record.begin), name_of(record), index,
-                                       record.type == ProfileRecord::Type::kFrame});
-            break;
-          case ProfileRecord::Type::kText: {
-            const auto part = std::bit_cast<ProfileText>(record);
-            text.append(part.text, strnlen(part.text, ProfileText::kBytes));
-            break;
-          }
-        }
-      }
+      decoder.Add({chunk->records, count});
     }
-    for (const size_t of : open) {
-      profile.spans[of].end = time(last);
-      profile.spans[of].open = true;
-    }
+    decoder.EndThread();
   }
+  Profile profile = decoder.Finish();
+  profile.dropped = dropped;
   profile.cost = static_cast<int64_t>(static_cast<double>(records) * TicksOfSpan() * ns_per_tick);
-  bool any_adopted = false;
-  for (const ProfileSpan& span : profile.spans) any_adopted |= span.adopted && span.name == 0;
-  if (any_adopted)
-    for (const ProfileSpan& span : profile.spans)
-      if (!span.adopted) known.push_back({.id = span.id, .names = {span.name, span.node}});
-  const auto by_id = [](const Known& a, const Known& b) { return a.id < b.id; };
-  std::sort(known.begin(), known.end(), by_id);
-  if (!known.empty())
-    for (ProfileSpan& span : profile.spans) {
-      const auto [first, last] =
-          std::equal_range(known.begin(), known.end(), Known{.id = span.id}, by_id);
-      for (auto fact = first; fact != last; ++fact) {
-        if (span.name == 0) {
-          span.name = fact->names.name;
-          span.node = fact->names.node;
-        }
-        if (fact->pushed >= 0) {
-          span.pushed = fact->pushed;
-          span.pusher = fact->pusher;
-        }
-        if (!span.adopted && fact->completed > span.end) span.completed = fact->completed;
-        if (!span.adopted && fact->device_end >= 0) {
-          span.device_begin = fact->device_begin;
-          span.device_end = fact->device_end;
-        }
-        if (!span.adopted && fact->work.shapes != 0) span.work = fact->work;
-      }
-    }
-  std::map<uint32_t, uint32_t> counters;  // counter's name by allocator's name
-  for (const ProfileAllocation& one : profile.allocations) {
-    uint32_t& counter = counters[one.allocator];
-    if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
-    profile.counters.push_back({one.time, counter, static_cast<double>(one.live)});
-  }
-  for (const auto& [id, sum] : counts) profile.counts.push_back(sum);
   profile.counted = counted_;
   profile.absent_counters = absent_;
-  Sort(profile);
   return profile;
 }
 
@@ -18956,124 +19162,197 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_IMPL_RECORDER_IPP_
+#endif  // OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
 
-// ---- opkit/base/impl/output_file.ipp
-// The definitions of base/output_file.hpp.
-#ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
-#define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+// ---- opkit/profile/recording/impl/decoder.ipp
+// Decodes records: one function for each of their types.
+#ifndef OPKIT_PROFILE_RECORDING_IMPL_DECODER_IPP_
+#define OPKIT_PROFILE_RECORDING_IMPL_DECODER_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns the descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands
-// for, or -1. The file behind a descriptor may have lost its name, and has a write offset of its
-// own.
-inline int DescriptorOf(std::string_view path) {
-  for (const auto& [name, number] :
-       {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
-    if (path == name) return number;
-  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
-    if (!path.starts_with(folder)) continue;
-    int number = -1;
-    const std::string_view digits = path.substr(folder.size());
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
-  }
-  return -1;
-}
-inline std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
-}
-// Returns the path behind up to 40 links; the file may not exist.
-inline std::string BehindLinks(std::string path) {
-  char next[4096];
-  for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
-    const ssize_t length = readlink(path.c_str(), next, sizeof next);
-    if (length < 0) return path;
-    const std::string_view target(next, static_cast<size_t>(length));
-    path = target.starts_with('/') ? std::string(target) : StrCat(FolderOf(path), target);
-  }
-  return path;
+OPKIT_INLINE void ProfileDecoder::BeginThread(const ProfileThread& thread) {
+  profile_.threads.push_back(thread);
+  last_ = clock_.end_ticks;
 }
 
-// Opens a new file in the folder of `target` and stores its name in `name`; returns -1 if the
-// folder takes no new file. The name is short even if that of the target is as long as the system
-// allows.
-inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
-  for (int n = 0;; ++n) {
-    *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
-    const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (file >= 0 || errno != EEXIST) return file;
+OPKIT_INLINE void ProfileDecoder::EndThread() {
+  for (const size_t place : std::exchange(open_, {})) {
+    profile_.spans[place].end = clock_.Time(last_);
+    profile_.spans[place].open = true;
   }
 }
 
-OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
-    : path_(path), target_(detail::BehindLinks(path)) {
-  if (const int descriptor = detail::DescriptorOf(target_); descriptor >= 0) {
-    if (descriptor == 1) std::fflush(stdout);  // keeps earlier prints in front
-    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-    file_ = own < 0 ? nullptr : fdopen(own, "wb");
-    if (!file_) Fail();
-    truncated_ = true;
-    return;
-  }
-  struct stat old;
-  const bool exists = stat(target_.c_str(), &old) == 0;
-  if (!exists && errno != ENOENT) Fail();
-  if (exists && access(target_.c_str(), W_OK) != 0) Fail();
-  if (!exists || S_ISREG(old.st_mode)) {
-    const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
-    if (made >= 0) {
-      // Readers of the old file can read the new one. The owner is not kept: the system may not
-      // allow it.
-      if (exists) static_cast<void>(fchmod(made, old.st_mode & 07777));
-      file_ = fdopen(made, "wb");
+OPKIT_INLINE void ProfileDecoder::Add(std::span<const ProfileRecord> records) {
+  for (const ProfileRecord& record : records) Decode(record);
+}
+
+OPKIT_INLINE void ProfileDecoder::Decode(const ProfileRecord& record) {
+  switch (record.type()) {
+    case RecordType::kSpan:
+    case RecordType::kAdopted:
+      return Decode(record.span);
+    case RecordType::kCompleted:
+      return AddFact(record.completed.id, record);
+    case RecordType::kOnDevice:
+      return AddFact(record.on_device.id, record);
+    case RecordType::kPushed:
+      AddFact(record.pushed.id, record);
+      facts_.back().record.pushed.name = NameOf(record.pushed.name);
       return;
-    }
-    temporary_.clear();
-    if (!exists) Fail();
+    case RecordType::kWork:
+      return AddFact(record.work.id, record);
+    case RecordType::kCounter:
+      return Decode(record.counter);
+    case RecordType::kMarker:
+      return Decode(record.marker);
+    case RecordType::kMemory:
+      return Decode(record.memory);
+    case RecordType::kCounts:
+      return Decode(record.counts);
+    case RecordType::kText:
+      return Decode(record.text);
   }
-  file_ = std::fopen(target_.c_str(), "ab");
-  if (!file_) Fail();
-}
-OPKIT_INLINE OutputFile::~OutputFile() {
-  if (file_) std::fclose(file_);
-  if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
-OPKIT_INLINE void OutputFile::Write(std::string_view bytes) {
-  // EINVAL: a pipe or a device, which has nothing to cut off.
-  if (temporary_.empty() && !std::exchange(truncated_, true) && ftruncate(fileno(file_), 0) != 0 &&
-      errno != EINVAL)
-    Fail();
-  if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) Fail();
+OPKIT_INLINE void ProfileDecoder::Decode(const SpanRecord& record) {
+  const uint64_t end = record.EndOrZero();
+  if (end == 0) open_.push_back(profile_.spans.size());
+  last_ = (std::max)({last_, record.begin, end});
+  ProfileSpan& span = profile_.spans.emplace_back();
+  span.id = record.id;
+  span.parent = record.parent;
+  span.begin = clock_.Time(record.begin);
+  span.end = clock_.Time(end);
+  span.thread = Thread();
+  span.kind = record.kind;
+  span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
+  span.name = NameOf(record.name);
+  span.node = record.node;
+  span.custom = record.custom;
+  span.adopted = record.type == RecordType::kAdopted;
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const CounterRecord& record) {
+  profile_.counters.push_back({clock_.Time(record.time), NameOf(record.name), record.value});
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const MarkerRecord& record) {
+  profile_.markers.push_back(
+      {clock_.Time(record.time), NameOf(record.name), Thread(), record.frame});
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const MemoryRecord& record) {
+  profile_.allocations.push_back(
+      {clock_.Time(record.time), record.id, record.bytes, record.live, record.allocator, Thread()});
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const CountsRecord& record) {
+  ProfileCounts& sum = counts_[record.id];
+  sum.invocation = record.id;
+  for (size_t i = 0; i < 3; ++i) sum.values[record.first + i] += record.values[i];
+}
+OPKIT_INLINE void ProfileDecoder::Decode(const TextRecord& record) {
+  text_.append(record.text, strnlen(record.text, TextRecord::kBytes));
 }
 
-OPKIT_INLINE void OutputFile::Commit() {
-  Write({});
-  if (std::fclose(std::exchange(file_, nullptr)) != 0) Fail();
-  if (temporary_.empty()) return;
-  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) Fail();
-  temporary_.clear();
+OPKIT_INLINE uint32_t ProfileDecoder::NameOf(uint32_t name) {
+  return text_.empty() ? name : InternName(std::exchange(text_, {}));
 }
 
-OPKIT_INLINE void OutputFile::Fail() const {
-  Throw(ErrorCode::kFailedPrecondition, "cannot write '", path_, "': ", std::strerror(errno));
+OPKIT_INLINE void ProfileDecoder::Apply(const Fact& fact, ProfileSpan& span) const {
+  switch (fact.record.type()) {
+    case RecordType::kCompleted:
+      return Apply(fact.record.completed, span);
+    case RecordType::kOnDevice:
+      return Apply(fact.record.on_device, span);
+    case RecordType::kPushed:
+      return Apply(fact.record.pushed, span, fact.thread);
+    case RecordType::kWork:
+      return Apply(fact.record.work, span);
+    default:
+      return;
+  }
+}
+
+OPKIT_INLINE void ProfileDecoder::Apply(const CompletedRecord& record, ProfileSpan& span) const {
+  const int64_t time = clock_.Time(record.time);
+  if (!span.adopted && time > span.end) span.completed = time;
+}
+OPKIT_INLINE void ProfileDecoder::Apply(const OnDeviceRecord& record, ProfileSpan& span) const {
+  if (span.adopted) return;
+  // Not before the session, since the comparison of the two clocks has some error.
+  span.device_begin = (std::max)(record.begin - clock_.start_ns, int64_t{0});
+  span.device_end = span.device_begin + (record.end - record.begin);
+}
+OPKIT_INLINE void ProfileDecoder::Apply(const PushedRecord& record, ProfileSpan& span,
+                                        int pusher) const {
+  if (span.name == 0) span.name = record.name;
+  span.pushed = clock_.Time(record.time);
+  span.pusher = pusher;
+}
+OPKIT_INLINE void ProfileDecoder::Apply(const WorkRecord& record, ProfileSpan& span) const {
+  if (!span.adopted && record.shapes != 0)
+    span.work = {record.shapes, record.flops, record.bytes, record.backend};
+}
+
+OPKIT_INLINE void ProfileDecoder::ApplyFacts() {
+  if (facts_.empty()) return;
+  std::sort(facts_.begin(), facts_.end(), [](const Fact& a, const Fact& b) { return a.id < b.id; });
+  for (ProfileSpan& span : profile_.spans)
+    for (const Fact& fact : std::ranges::equal_range(facts_, span.id, {}, &Fact::id))
+      Apply(fact, span);
+}
+
+OPKIT_INLINE void ProfileDecoder::NameAdopted() {
+  const auto is_nameless = [](const ProfileSpan& span) { return span.adopted && span.name == 0; };
+  std::map<uint64_t, SpanNames> names;  // by invocation
+  for (const ProfileSpan& span : profile_.spans)
+    if (is_nameless(span)) names.try_emplace(span.id);
+  if (names.empty()) return;
+  for (const ProfileSpan& span : profile_.spans)
+    if (const auto found = names.find(span.id); found != names.end() && !span.adopted)
+      found->second = {span.name, span.node};
+  for (ProfileSpan& span : profile_.spans)
+    if (is_nameless(span)) {
+      span.name = names[span.id].name;
+      span.node = names[span.id].node;
+    }
+}
+
+OPKIT_INLINE void ProfileDecoder::AddMemoryCounters() {
+  std::map<uint32_t, uint32_t> counters;  // counter's name by allocator's name
+  for (const ProfileAllocation& one : profile_.allocations) {
+    uint32_t& counter = counters[one.allocator];
+    if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
+    profile_.counters.push_back({one.time, counter, static_cast<double>(one.live)});
+  }
+}
+
+OPKIT_INLINE void ProfileDecoder::Sort() {
+  std::sort(profile_.spans.begin(), profile_.spans.end(),
+            [](const ProfileSpan& a, const ProfileSpan& b) {
+              if (a.thread != b.thread) return a.thread < b.thread;
+              if (a.begin != b.begin) return a.begin < b.begin;
+              if (a.end != b.end) return a.end > b.end;
+              return a.id < b.id;
+            });
+  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
+  StableSort(profile_.counters, by_time);
+  StableSort(profile_.markers, by_time);
+  StableSort(profile_.allocations, by_time);
+}
+
+OPKIT_INLINE Profile ProfileDecoder::Finish() {
+  profile_.duration = clock_.Time(clock_.end_ticks);
+  ApplyFacts();
+  NameAdopted();
+  AddMemoryCounters();
+  for (const auto& [id, sum] : counts_) profile_.counts.push_back(sum);
+  Sort();
+  return std::move(profile_);
 }
 
 }  // namespace detail
-
-OPKIT_INLINE void WriteFile(const std::string& path, std::string_view bytes) {
-  detail::OutputFile file(path);
-  file.Write(bytes);
-  file.Commit();
-}
-
 }}  // namespace opkit
 
-#endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+#endif  // OPKIT_PROFILE_RECORDING_IMPL_DECODER_IPP_
 
 // ---- opkit/core/layout_hooks.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
@@ -19121,12 +19400,12 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #endif
 
-// ---- opkit/op/abi/abi_config.hpp
+// ---- opkit/op/boundary/convert/abi_config.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
 // because each image has its own numbers for them.
-#ifndef OPKIT_OP_ABI_ABI_CONFIG_HPP_
-#define OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -19156,7 +19435,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_CONFIG_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_layouts.ipp
@@ -19298,12 +19577,12 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
 
-// ---- opkit/op/abi/abi_node.hpp
+// ---- opkit/op/boundary/convert/abi_node.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
 // definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
-#ifndef OPKIT_OP_ABI_ABI_NODE_HPP_
-#define OPKIT_OP_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -19364,7 +19643,7 @@ class AbiNode : public RefCounted {
     Point(def_.control_inputs(), control_inputs_);
     node_.num_control_inputs = control_inputs_.size();
     node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.engine().c_str();
+    node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
   const opkit_node& node() const { return node_; }
@@ -19469,7 +19748,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 
 // Copies a node. Throws kInvalidArgument for a struct that is no valid node.
 inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
-  if (!IsReadable(from, kNodeBytes) || !from->op || from->num_graphs > kMostParts ||
+  if (!IsReadable(from) || !from->op || from->num_graphs > kMostParts ||
       (from->num_graphs > 0 && !IsUsable(from->graphs)))
     Throw(ErrorCode::kInvalidArgument,
           "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
@@ -19483,12 +19762,12 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
     for (std::string& name :
          NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
       def.ControlInput(std::move(name));
-    if (node.backend) def.Engine(TextOfAbi(node.backend));
+    if (node.backend) def.Backends(TextOfAbi(node.backend));
     def.IsGradientOp(node.is_gradient != 0);
   }
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!IsReadable(node.graphs[i], kGraphBytes) || !node.graphs[i]->name)
+    if (!IsReadable(node.graphs[i]) || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
             " is null, shorter than version 1.0's or has no name");
     def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
@@ -19518,7 +19797,7 @@ inline TensorInfo InfoOfAbi(const opkit_value& value) {
 class ValuesOfAbi {
  public:
   ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
-    if (count > kMostParts || (count > 0 && !IsReadable(values, kValueBytes)))
+    if (count > kMostParts || (count > 0 && !IsReadable(values)))
       Throw(ErrorCode::kInvalidArgument, "a library has ", count,
             " values that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
@@ -19573,17 +19852,17 @@ class ValuesOfAbi {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 #endif
 
-// ---- opkit/op/abi/op_conversion.hpp
+// ---- opkit/op/boundary/convert/op_conversion.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
 // library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
-#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
-#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -19612,7 +19891,7 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 #endif
 
 // ---- opkit/op/gradient/gradient_hook.hpp
@@ -19903,7 +20182,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         registered_(StrCat("registered at ", kernel.Place())),
         shared_inputs_(def_.outputs().size(), -1) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(kernel.op);
-    def_.Engine("");  // the host has chosen the kernel
+    def_.Backends("");  // the host has chosen the kernel
     for (size_t o = 0; o < shared_inputs_.size(); ++o) NameOutput(schema, o);
     const PoolScope threads(LibraryPool());
     if (!kernel.typed || kernel.make_typed) {
@@ -20070,7 +20349,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     Throw(ErrorCode::kInvalidArgument, "output ", o, " '", def_.outputs()[o], "' of operator ",
           def_.type(), " ", how, " ", result.dtype(), result.shape(), ", but the program has ",
           static_cast<DType>(view.dtype), wanted,
-          " for it; correct the schema's TensorInferenceFunction, or write one");
+          " for it; correct the schema's Infer, or write one");
   }
 
   // A run that the host's stream starts later: a call of its own, with copies of the data that the
@@ -20538,11 +20817,11 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fi
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
 
-// ---- opkit/op/abi/impl/abi_config.ipp
+// ---- opkit/op/boundary/convert/impl/abi_config.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Conversions of opkit_config in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -20601,9 +20880,9 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 }
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
-  if (!IsReadable(from, kConfigBytes))
+  if (!IsReadable(from))
     Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
-          kConfigBytes, " bytes of version 1.3",
+          kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;
   if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
@@ -20628,14 +20907,14 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ABI_CONFIG_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 #endif
 
-// ---- opkit/op/abi/impl/op_conversion.ipp
+// ---- opkit/op/boundary/convert/impl/op_conversion.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Conversions of opkit_op, member by member, in both directions.
-#ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -20760,9 +21039,9 @@ class OpImport {
   OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
 
   FunctionRecord Read(uint64_t index) {
-    if (!IsReadable(&op_, kOpBytes))
+    if (!IsReadable(&op_))
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
-                    " bytes, where version 1.0 has ", kOpBytes),
+                    " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
     CheckName(index);
     FunctionRecord record(new FunctionOpRecord);
@@ -20828,7 +21107,7 @@ class OpImport {
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
-    if (!IsReadable(kernel, kKernelBytes) || !kernel->device)
+    if (!IsReadable(kernel) || !kernel->device)
       Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
                     " that is null, shorter than version 1.0's or without a device"));
     CheckLibraryText(library_, kernel->device, StrCat(who(), " with a kernel for a device"));
@@ -20861,7 +21140,7 @@ class OpImport {
     NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
-      if (!IsReadable(one, kParameterBytes))
+      if (!IsReadable(one))
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
                       " is null or shorter than version 1.0's"));
       if (!one->name || !*one->name)
@@ -20906,7 +21185,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 #endif
 
 #endif  // OPKIT_DEFINITIONS

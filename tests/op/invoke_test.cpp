@@ -239,7 +239,7 @@ TEST_CASE("a call may require its engine") {
   options.num_outputs = 1;
   options.backends = "REFUSES";
   CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 1);
-  options.backend_need = kRequired;
+  options.backend_need = opkit::kRequired;
   const opkit::Error error = ErrorOf([&] { Invoke("InvokedCopies", {kX}, {}, options); });
   CHECK(error.code() == ErrorCode::kUnsupported);
   CHECK(Contains(error.message(), "it refuses"));
