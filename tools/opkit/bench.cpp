@@ -40,7 +40,7 @@ Times Measure(Executor& executor, const BenchCommand& command) {
     times.Add(watch.ms());
     progress.Update(
         wanted > 0 ? static_cast<int64_t>(times.size()) : static_cast<int64_t>(all.ms()),
-        StrCat(times.size(), " runs"));
+        Counted(times.size(), "run"));
   }
   return times;
 }
@@ -117,20 +117,24 @@ void AddBenchCommand(CLI::App& program) {
   CLI::App* app = program.add_subcommand("bench", "Measure a model's speed and memory");
   AddModelOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
-  app->add_option("--seconds", command->seconds, "How long to measure, with at least 5 runs")
+  app->add_option("--seconds", command->seconds,
+                  "Sets the duration of the measurement; at least 5 runs are measured")
       ->check(Seconds())
       ->option_text("S=2");
-  app->add_option("--runs", command->runs, "Measures as many runs instead")
+  app->add_option("--runs", command->runs, "Measures N runs instead")
       ->check(WholeNumber(1, 1'000'000))
       ->option_text("N");
-  app->add_option("--warmup", command->warmup, "Runs after the first that are not measured")
+  app->add_option("--warmup", command->warmup,
+                  "Sets the number of runs between the first run and the measured ones")
       ->check(WholeNumber(0, 1'000'000))
       ->option_text("N=3");
-  app->add_flag("--nodes", command->nodes, "Also times every node, in runs of their own");
-  app->add_option("-o,--output", command->output, "Where the JSON goes; - is standard output")
+  app->add_flag("--nodes", command->nodes, "Also measures every node, in separate runs");
+  app->add_option("-o,--output", command->output,
+                  "Writes the JSON to this file; - is standard output")
       ->option_text("FILE=-");
   app->footer(
-      "Inputs that are not given are random. The JSON has median_ms, mean_ms, min_ms, max_ms and\n"
+      "Inputs that are not given get random values. The JSON has median_ms, mean_ms, min_ms, "
+      "max_ms and\n"
       "percentiles of a run, load_ms (read_ms and plan_ms), first_result_ms (from opening the "
       "file\n"
       "to the end of the first run) and peak_memory_bytes (resident, of the whole process).\n\n"

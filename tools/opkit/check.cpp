@@ -96,7 +96,7 @@ class OperatorChecks {
       return std::move(findings_);
     }
     if (schema.needs_subgraph()) {
-      findings_.NotChecked("what it runs, which is a graph that a partitioner gives it");
+      findings_.NotChecked("its run, which needs a graph from a partitioner");
       return std::move(findings_);
     }
     voice_.Step("its inference");
@@ -109,8 +109,9 @@ class OperatorChecks {
       return Refused(error.message() + "; give its attributes with --attr NAME=VALUE");
     }
     if (shapes_.size() > 1 && shapes_.size() != def.inputs().size())
-      throw Failure(ExitCode::kUsage, StrCat("operator ", op, " has ", def.inputs().size(),
-                                             " inputs, --shape gives ", shapes_.size()));
+      throw Failure(ExitCode::kUsage,
+                    StrCat("operator ", op, " has ", Counted(def.inputs().size(), "input"),
+                           ", --shape gives ", shapes_.size()));
     detail::InputFinder finder(schema, def, shapes_);
     const std::vector<detail::InputTypes> all = finder.Find();
     if (all.empty())
@@ -119,8 +120,8 @@ class OperatorChecks {
           "; give shapes with --shape 2x3, attributes with --attr NAME=VALUE");
     if (own_ && schema.Arity(def.args()).second < 0)
       findings_.NotChecked(
-          "how many outputs it has, because it does not say: Invoke asks for "
-          "InvokeOptions::num_outputs; setParseAttrs answers that");
+          "the number of its outputs, which it does not declare: Invoke needs "
+          "InvokeOptions::num_outputs; setParseAttrs declares the number");
     for (const detail::InputTypes& inputs : all) {
       CheckOn(def, inputs);
       if (!findings_.wrong.empty()) break;  // one list of inputs that shows it is enough
@@ -259,8 +260,8 @@ class OperatorChecks {
 std::string TextOf(const Findings& findings) {
   std::string out;
   if (findings.wrong.empty() && findings.runs > 0) {
-    out += StrCat("  nothing wrong in ", findings.runs, " runs on ", findings.inputs.size(),
-                  findings.inputs.size() == 1 ? " list" : " lists",
+    out += StrCat("  nothing wrong in ", Counted(static_cast<size_t>(findings.runs), "run"), " on ",
+                  Counted(findings.inputs.size(), "list"),
                   findings.more ? " of inputs, and on empty and odd ones\n" : " of inputs\n");
   }
   for (const std::string& text : findings.wrong)
@@ -302,7 +303,8 @@ std::string CheckPartitioner(const std::string& name, const ChildVoice& voice) {
   PartitionReport report;
   Findings findings;
   try {
-    voice.Step(StrCat("its partitioning of a graph of ", graph.num_nodes(), " nodes"));
+    voice.Step("its partitioning of a graph of " +
+               Counted(static_cast<size_t>(graph.num_nodes()), "node"));
     parted = Partition(graph, name, {}, &report);
   } catch (const Error& error) {
     findings.NotChecked("what it takes, because it refuses a graph: " + error.message());
@@ -444,22 +446,24 @@ void AddCheckCommand(CLI::App& program) {
   app->add_option("FILE", command->library, "A library of operators")
       ->required()
       ->option_text("REQUIRED");
-  app->add_option("--op", command->op, "Only this one")->option_text("NAME");
+  app->add_option("--op", command->op, "Checks only this operator")->option_text("NAME");
   app->add_option("--attr", command->attributes,
-                  "Attributes of the operators: whole numbers, numbers, true, false, or text")
+                  "Sets an attribute of the operators: an integer, a number, true, false, or text")
       ->option_text("NAME=VALUE ...");
   app->add_option("--shape", command->shapes,
-                  "Of the inputs: one for each, or one for all; without it a few are tried")
+                  "Sets the shapes of the inputs: one for each input, or one for all; without this "
+                  "option several shapes are tried")
       ->option_text("2x3 ...");
   AddTimeoutOption(*app, &command->seconds);
   app->footer(
-      "Runs each operator on inputs made here, in every dtype that it takes, and without --shape\n"
-      "on empty and odd ones too, where it has taken all others: shapes and dtypes are as\n"
-      "inferred; nothing is written or read outside its tensors; the result is the same again, in\n"
-      "place, and on several threads; its gradient is the numeric one. Partitioners are asked\n"
-      "about a small graph of standard operators, whose results must stay. A crash and a hang are\n"
-      "findings, also of the library where it is unloaded and where its program ends.\n"
-      "Exit code 1 when something is wrong.\n\n"
+      "Runs each operator on generated inputs of every dtype that it accepts; without --shape "
+      "also\n"
+      "on empty and odd shapes, if it accepts all others. Checks that outputs have the inferred\n"
+      "shapes and dtypes; that nothing outside the operator's tensors is read or written; that a\n"
+      "second run, a run in place and runs on several threads give the same result; and that the\n"
+      "gradient equals the numeric gradient. Each partitioner gets a small graph of standard\n"
+      "operators, whose results must not change. A crash or a hang is a finding, also when the\n"
+      "library is unloaded or the program ends. The exit code is 1 if something is wrong.\n\n"
       "Examples:\n"
       "  opkit check build/libmy_ops.so\n"
       "  opkit check libmy_ops.so --op my_gemm --shape 2x3 3x5 --attr alpha=0.5");

@@ -53,12 +53,13 @@ void TellUntrusted(const RunComparison& runs, const std::vector<std::string>& wi
     if (std::ranges::count(with, value.expected_backend) == 0)
       nodes.push_back(Printable(value.node + " by " + value.expected_backend));
   if (nodes.empty()) return;
-  const std::string count = StrCat(nodes.size(), nodes.size() == 1 ? " value" : " values");
+  const std::string count = Counted(nodes.size(), "value");
   if (nodes.size() > kShown) nodes.resize(kShown), nodes.push_back("...");
   std::string list;
   for (const std::string& node : nodes) list += (list.empty() ? "" : ", ") + node;
-  std::fprintf(stderr, "opkit: no backend of --with has a kernel for %s, which others made: %s\n",
-               count.c_str(), list.c_str());
+  std::fprintf(
+      stderr, "opkit: no backend of --with has a kernel for %s; other backends computed them: %s\n",
+      count.c_str(), list.c_str());
 }
 
 void Compare(CompareCommand& command) {
@@ -72,7 +73,9 @@ void Compare(CompareCommand& command) {
   const Plan trusted = MakePlan(model.graph, shapes, trusted_options);
   command.tolerances.node_by_node = !command.end_to_end;
   const RunComparison runs = CompareRuns(plan, trusted, inputs, command.tolerances);
-  WriteFile("-", ToString(runs));
+  std::string text = ToString(runs);
+  if (!runs.same()) text.resize(text.size() - runs.Verdict().size() - 1);  // it is the error's text
+  WriteFile("-", text);
   if (trusted_options.partition.partitioners.empty()) TellUntrusted(runs, command.with);
   if (!runs.same()) throw Failure(ExitCode::kRunFailed, runs.Verdict());
 }
@@ -85,28 +88,28 @@ void AddCompareCommand(CLI::App& program) {
       "compare", "Run a model on two backends and name the first node that differs");
   AddModelOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
-  app->add_flag("--random", command->random, "Random values for inputs that are not given");
-  app->add_option("--with", command->with,
-                  "What is trusted: backends in the order of preference, or a partitioner that "
-                  "takes each node by itself, such as onnxruntime of --library "
-                  "libonnxruntime_ep.so")
+  app->add_flag("--random", command->random,
+                "Fills the inputs that are not given with random values");
+  app->add_option(
+         "--with", command->with,
+         "Names the trusted implementation: backends in order of preference, or a partitioner that "
+         "takes each node by itself, such as onnxruntime of --library libonnxruntime_ep.so")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->option_text("NAME,...=reference");
   app->add_option("--rtol", command->tolerances.rtol,
-                  "Numbers may differ by this, times the trusted one")
+                  "Sets the relative tolerance: a number may differ by A + R * |expected|")
       ->check(NotNegative())
       ->option_text("R=1e-3");
-  app->add_option("--atol", command->tolerances.atol, "and by this")
+  app->add_option("--atol", command->tolerances.atol, "Sets the absolute tolerance A")
       ->check(NotNegative())
       ->option_text("A=1e-5");
   app->add_flag("--end-to-end", command->end_to_end,
-                "Two runs apart from each other; without it the nodes of the trusted one read what "
-                "the first one made, and differ only where they compute something else");
+                "Runs the model twice, independently; without this option the trusted nodes read "
+                "the values of the first run, so that only nodes with another result differ");
   app->footer(
-      "Exit code 1 where a value differs. Integers and bools must be equal; NaN is equal to NaN.\n"
-      "Values inside the bodies of If and Subgraph, and those between nodes that one kernel\n"
-      "computes together, are not compared.\n\n"
+      "The exit code is 1 if a value differs. Integers and bools must be equal; NaN equals NaN.\n"
+      "Values inside the bodies of If and Subgraph and inside fused kernels are not compared.\n\n"
       "Examples:\n"
       "  opkit compare model.onnx --input x=x.npy\n"
       "  opkit compare model.onnx --random --backends eigen,reference --with reference\n"

@@ -35,8 +35,8 @@ std::string About(const OnnxModel& model, const Plan& plan, const std::string& p
   for (const GraphConstant& constant : model.graph.constants()) bytes += constant.value.nbytes();
   std::string out = StrCat(path, model.name.empty() ? "" : ", '" + Printable(model.name) + "'",
                            model.producer.empty() ? "" : ", by " + Printable(model.producer), "\n");
-  out += StrCat("IR ", model.ir_version, ", opset ", model.opset(), "; ", model.graph.num_nodes(),
-                " nodes, of which ",
+  out += StrCat("IR ", model.ir_version, ", opset ", model.opset(), "; ",
+                Counted(static_cast<size_t>(model.graph.num_nodes()), "node"), ", of which ",
                 StrCat(plan.graph().num_nodes(), " run; ", "weights of ", Bytes(bytes), "\n"));
   return out;
 }
@@ -112,14 +112,16 @@ std::string Memory(const Plan& plan) {
          StrCat("  arena ", Bytes(memory.arena_bytes), " (", memory.arena_bytes,
                 " bytes, at least ", memory.lower_bound_bytes, ", ratio ",
                 Fixed(memory.ratio(), 4)) +
-         StrCat("; one by one ", Bytes(memory.naive_bytes), ")\n  ", memory.planned_values,
-                " values, ", memory.inplace_values, " in place of an input",
+         StrCat("; one by one ", Bytes(memory.naive_bytes), ")\n  ",
+                Counted(static_cast<size_t>(memory.planned_values), "value"), ", ",
+                memory.inplace_values, " in place of an input",
                 memory.bounded_values == 0
                     ? "\n"
-                    : StrCat(", ", memory.bounded_values, " by a bound of what a run decides\n"));
+                    : StrCat(", ", memory.bounded_values,
+                             " with a bound, because a run decides their size\n"));
 }
 
-constexpr const char* kNothingToDraw = "no value lies in memory between nodes";
+constexpr const char* kNothingToDraw = "no value is kept in memory between nodes";
 
 bool IsOpen(const std::vector<GraphInput>& shapes) {
   for (const GraphInput& input : shapes)
@@ -180,9 +182,10 @@ void AddInspectCommand(CLI::App& program) {
       program.add_subcommand("inspect", "Show a model's nodes, shapes, costs and memory plan");
   AddModelOptions(*app, &command->model);
   app->add_option("--dot", command->dot,
-                  "Draws the graph that runs, for Graphviz; - is standard output")
+                  "Writes a drawing of the graph that runs, for Graphviz; - is standard output")
       ->option_text("FILE.dot");
-  app->add_option("--svg", command->svg, "Draws the memory plan; - is standard output")
+  app->add_option("--svg", command->svg,
+                  "Writes a drawing of the memory plan; - is standard output")
       ->option_text("FILE.svg");
   app->footer(
       "Examples:\n"

@@ -47,10 +47,10 @@ void Lib(const std::string& path, double seconds) {
 
 void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths) {
   app.add_option("--library", *paths,
-                 "Loads operators from a shared object; they stand before built-in ones of the "
-                 "same name")
+                 "Loads operators from a shared object; they take the place of built-in operators "
+                 "of the same name")
       ->allow_extra_args(false)
-      ->option_text("FILE.so, once for each");
+      ->option_text("FILE.so ...");
 }
 
 // A library without operators is told here, where it matters, and not in a line of the log as well.
@@ -104,8 +104,7 @@ std::string HeadOf(const Library& library) {
   const auto [major, minor] = library.abi_version();
   const std::string version = library.version(), own = library.own_version();
   return StrCat(Printable(library.name()), own.empty() ? "" : " " + Printable(own), ": ",
-                count == 0 ? "registers no operator" : StrCat(count, " operator"),
-                count > 1 ? "s" : "",
+                count == 0 ? "registers no operator" : Counted(count, "operator"),
                 version.empty() ? ", compiled" : ", compiled with opkit " + Printable(version)) +
          StrCat(" for version ", major, ".", minor, " of the ABI (this program has ",
                 OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR, ")");
@@ -113,7 +112,8 @@ std::string HeadOf(const Library& library) {
 
 void AddTimeoutOption(CLI::App& app, double* seconds) {
   app.add_option("--timeout", *seconds,
-                 StrCat("For one step, such as the loading: what takes longer hangs (default: ",
+                 StrCat("Limits the time of one step, such as loading; a longer step is reported "
+                        "as a hang (default: ",
                         kChildSeconds, ")"))
       ->check(Seconds())
       ->option_text("SECONDS");
@@ -121,7 +121,7 @@ void AddTimeoutOption(CLI::App& app, double* seconds) {
 Failure FailedWhileLoading(const std::string& path, const ChildOutcome& outcome) {
   return {ExitCode::kBadFile,
           "library '" + path + "' " + outcome.failure + " while it is loaded: " + outcome.how,
-          "what runs then are its static initialisers, opkit_library_entry, and the function of "
+          "loading runs its static initialisers, opkit_library_entry, and the function of "
           "OPKIT_LIBRARY_INITIALIZE"};
 }
 

@@ -1,6 +1,6 @@
 // opkit: runs, measures and inspects ONNX models, plans memory, documents operators, and checks
-// libraries of them, from a shell. One file for each subcommand; what they share is in program.hpp,
-// model.hpp and timing.hpp.
+// operator libraries, from a shell. Each command is one file; program.hpp, model.hpp and timing.hpp
+// hold what the commands share.
 #include <CLI/CLI.hpp>
 #include <new>
 
@@ -13,17 +13,17 @@ namespace cli {
 namespace {
 
 constexpr const char* kFooter = R"(Examples:
-  opkit inspect model.onnx                         what is in a model, what it costs
+  opkit inspect model.onnx                         show a model's nodes and costs
   opkit run model.onnx --input x=x.npy --output-dir out
   opkit bench model.onnx --threads 2 > bench.json
   opkit plan buffers.csv --capacity 1048576 -o planned.csv
-  opkit ops Conv                                   how an operator is used
-  opkit lib libmy_ops.so                           what an operator library holds
-  opkit check libmy_ops.so                         what is wrong with its operators
-  opkit trace diff before.json after.json          which operators got slower
-  opkit partition model.onnx --partition my_prop   what another runtime takes
+  opkit ops Conv                                   document an operator
+  opkit lib libmy_ops.so                           list the operators of a library
+  opkit check libmy_ops.so                         find mistakes in its operators
+  opkit trace diff before.json after.json          find operators that got slower
+  opkit partition model.onnx --partition my_prop   show what another runtime takes
   opkit run model.onnx --random --library libmy_ops.so
-  opkit compare model.onnx --random --with reference   which node computes wrongly
+  opkit compare model.onnx --random --with reference   find a node that computes wrongly
 
 Exit codes:
   0  done
@@ -32,12 +32,12 @@ Exit codes:
      opkit compare found a difference
   2  the command line is wrong
   3  a file cannot be read or written, or is not what it should be
-  4  the model cannot be run: an operator or opset that is not supported, or no
-     kernel of the backends asked for
+  4  the model cannot be run: an operator or opset is not supported, or the
+     given backends have no kernel for a node
   5  an input does not fit the model
   6  no memory plan within the capacity was found
 
-Errors are one line on stderr. Colours and progress bars are for terminals
+An error is one line on stderr. Colours and progress bars appear on terminals
 only; NO_COLOR turns the colours off.)";
 
 // The subcommand that was named last, or the program.
@@ -98,7 +98,7 @@ void Run(CLI::App& program, int argc, char** argv) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App program("Runs, measures and inspects ONNX models with opkit " OPKIT_VERSION_STRING,
+  CLI::App program("Runs, measures and inspects ONNX models, and checks operator libraries",
                    "opkit");
   program.set_version_flag("--version", "opkit " OPKIT_VERSION_STRING);
   program.require_subcommand(1);
@@ -145,6 +145,10 @@ std::string Printable(std::string_view text) {
       out += ' ';
   }
   return out;
+}
+
+std::string Counted(size_t count, const char* noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
 std::string FirstSentence(const std::string& doc) {

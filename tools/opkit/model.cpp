@@ -234,8 +234,7 @@ std::string WrongBesideOperators(const std::string& path, std::set<std::string>*
 // "; it needs A and B", where the reader has named the first it met: empty for one alone.
 std::string AllUnknown(const std::set<std::string>& types) {
   if (types.size() < 2) return {};
-  return StrCat("; operators that are not there: ",
-                std::vector<std::string>(types.begin(), types.end()));
+  return StrCat("; unknown operators: ", std::vector<std::string>(types.begin(), types.end()));
 }
 
 // Whether the graph is right for some inputs and wrong for these. That a kernel refuses its node is
@@ -272,29 +271,32 @@ Shape ParseShape(const std::string& text) {
 
 void AddModelOptions(CLI::App& app, ModelOptions* options) {
   app.add_option("MODEL", options->path, "An ONNX file")->option_text("REQUIRED");
-  app.add_option("--shape", options->shapes,
-                 "The extents of an input that the model leaves open; 1 each without this")
+  app.add_option(
+         "--shape", options->shapes,
+         "Sets the shape of an input where the model leaves extents open (default: 1 for each)")
       ->option_text("NAME=1x3x48x320 ...");
   app.add_option("--backends", options->backends,
-                 "Use kernels of these backends only, the first that has one; the nodes in the "
+                 "Uses kernels of these backends only, in this order of preference; nodes in the "
                  "branches of an If are not checked")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->option_text("NAME,...");
-  app.add_option("--selection", options->selection,
-                 "The kernels that nodes must have, as opkit run --save-selection wrote them")
+  app.add_option(
+         "--selection", options->selection,
+         "Uses the kernels that this file names; opkit run --save-selection writes such a file")
       ->option_text("FILE");
   AddLibraryOption(app, &options->libraries);
-  app.add_option("--threads", options->threads, "Default: one for each CPU")
+  app.add_option("--threads", options->threads,
+                 "Sets the number of threads (default: one for each CPU)")
       ->check(WholeNumber(1, ThreadPool::kMaxThreads))
       ->option_text("N");
   AddPartitionOptions(app, &options->partition);
 }
 
 void AddInputOptions(CLI::App& app, ModelOptions* options) {
-  app.add_option("--input", options->inputs, "Reads an input's value from a file of numpy's")
+  app.add_option("--input", options->inputs, "Reads the value of an input from a NumPy file")
       ->option_text("NAME=FILE.npy ...");
-  app.add_option("--seed", options->seed, "Of random inputs")
+  app.add_option("--seed", options->seed, "Sets the seed of the random inputs")
       ->check(WholeNumber(0))
       ->option_text("N=0");
 }
@@ -427,10 +429,9 @@ Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
     std::string shapes;
     for (const GraphInput& input : inputs)
       shapes += StrCat(shapes.empty() ? "" : ", ", input.name, " ", ToString(input.info));
-    throw Failure(
-        CodeOf(error, ExitCode::kBadInput), Describe(error) + "; with the inputs " + shapes,
-        "--shape and --input say their shapes; without them what the model leaves open is "
-        "1");
+    throw Failure(CodeOf(error, ExitCode::kBadInput),
+                  Describe(error) + "; with the inputs " + shapes,
+                  "give shapes with --shape or --input; without them every open extent is 1");
   }
 }
 

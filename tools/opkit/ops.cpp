@@ -67,8 +67,8 @@ void Ops(const OpsCommand& command) {
 void AddOpsCommand(CLI::App& program) {
   auto command = std::make_shared<OpsCommand>();
   CLI::App* app = program.add_subcommand("ops", "List the operators, or document one");
-  app->add_option("NAME", command->name, "The operator to document")->option_text(" ");
-  app->add_flag("--all", command->all, "Document every operator, as Markdown");
+  app->add_option("NAME", command->name, "An operator to document")->option_text(" ");
+  app->add_flag("--all", command->all, "Documents every operator, as Markdown");
   AddLibraryOption(*app, &command->libraries);
   app->footer(
       "Examples:\n"

@@ -100,12 +100,14 @@ void PartitionModel(PartitionCommand& command) {
 REGISTER_PARTITIONER(by_operator).setSupportedOps(TakeByOperator);
 
 void AddPartitionOptions(CLI::App& app, PartitionOptions* options) {
-  app.add_option("--partition", options->partitioners,
-                 "Hands parts of the model to this partitioner; several are asked in their order")
+  app.add_option(
+         "--partition", options->partitioners,
+         "Gives parts of the model to this partitioner; several partitioners choose in this order")
       ->allow_extra_args(false)
       ->option_text("NAME ...");
   app.add_option("--option", options->options,
-                 "Of the partitioners, such as min_size=2; opkit partition --help has them")
+                 "Sets an option of the partitioners, such as min_size=2; opkit partition --help "
+                 "lists the options")
       ->allow_extra_args(false)
       ->option_text("NAME=VALUE ...");
 }
@@ -119,7 +121,7 @@ std::vector<PartitionerRequest> RequestsOf(const PartitionOptions& options) {
     arguments.emplace_back(text.substr(0, at), text.substr(at + 1));
   }
   if (!arguments.empty() && options.partitioners.empty())
-    throw Failure(ExitCode::kUsage, "--option is of a partitioner", "give --partition NAME");
+    throw Failure(ExitCode::kUsage, "--option needs a partitioner", "give --partition NAME");
   std::vector<PartitionerRequest> requests;
   for (const std::string& name : options.partitioners) requests.emplace_back(name, arguments);
   return requests;
@@ -130,7 +132,7 @@ void CheckPartitioners(const PartitionOptions& options) {
       PartitionerRegistry::Global().Get(name);
     } catch (const Error& error) {
       throw Failure(ExitCode::kBadModel, Describe(error),
-                    "that of a library comes with --library FILE.so");
+                    "load the partitioners of a library with --library FILE.so");
     }
 }
 
@@ -140,21 +142,21 @@ void AddPartitionCommand(CLI::App& program) {
       "partition", "Show which parts of a model a partitioner takes, and why others stay");
   AddModelOptions(*app, &command->model);
   app->add_flag("--dry-run", command->dry_run,
-                "Only reports: operators that nobody has may be left, and nothing is compiled");
+                "Only reports: unknown operators are allowed, and nothing is compiled");
   app->add_option("-o,--output", command->output,
-                  "Writes the graph that runs, as a model where the name ends with .onnx, else as "
-                  "JSON; - is standard output")
+                  "Writes the graph that runs, as an ONNX model if the name ends with .onnx, "
+                  "otherwise as JSON; - is standard output")
       ->option_text("FILE");
   app->add_option("--dot", command->dot,
-                  "Draws the model with a box around each subgraph, for Graphviz; as SVG where the "
-                  "name ends with .svg, - is standard output")
+                  "Writes a drawing of the model with a box around each subgraph, for Graphviz, or "
+                  "as SVG if the name ends with .svg; - is standard output")
       ->option_text("FILE");
-  app->add_flag("--json", command->json, "Reports as JSON");
+  app->add_flag("--json", command->json, "Prints the report as JSON");
   app->footer(
       "Options of every partitioner: exclude_ops=NAME,... exclude_nodes=NAME,... min_size=N\n"
       "max_size=N max_subgraphs=N require_all=true see_taken=true accept_if_faster=true\n"
-      "accept_if_faster measures, and needs --shape where the model leaves extents open.\n"
-      "by_operator, which the program has itself, takes the operators of ops=NAME,...\n\n"
+      "accept_if_faster measures, and needs --shape if the model leaves extents open.\n"
+      "The built-in partitioner by_operator takes the operators of its option ops=NAME,...\n\n"
       "Examples:\n"
       "  opkit partition model.onnx --partition by_operator --option ops=Conv,Relu\n"
       "  opkit partition model.onnx --partition my_prop --library libmy.so --dry-run\n"

@@ -106,8 +106,9 @@ void PlanTable(const PlanCommand& command) {
     look.names = table.ids;
     WriteFile(command.svg, ToSvg(table.buffers, plan, look));
   }
-  std::fprintf(stderr, "%zu buffers in %lld bytes (at least %lld, ratio %s) by %s in %s s\n",
-               table.buffers.size(), static_cast<long long>(plan.arena_bytes),
+  std::fprintf(stderr, "%s in %lld bytes (at least %lld, ratio %s) by %s in %s s\n",
+               Counted(table.buffers.size(), "buffer").c_str(),
+               static_cast<long long>(plan.arena_bytes),
                static_cast<long long>(plan.lower_bound_bytes), Fixed(plan.ratio(), 4).c_str(),
                plan.method, Fixed(plan.seconds, 3).c_str());
 }
@@ -121,22 +122,23 @@ void AddPlanCommand(CLI::App& program) {
                   "CSV with the columns id,lower,upper,size: a buffer is live in [lower, upper)")
       ->required()
       ->option_text("REQUIRED");
-  app->add_option("--capacity", command->capacity, "Bytes that the arena may have")
+  app->add_option("--capacity", command->capacity, "Sets the size of the arena in bytes")
       ->required()
       ->check(WholeNumber(0))
       ->option_text("BYTES REQUIRED");
   app->add_option("-o,--output", command->output,
-                  "The same table with the column offset; - is standard output (default)")
+                  "Writes the same table with the column offset; - is standard output (default)")
       ->option_text("OUT.csv");
-  app->add_option("--svg", command->svg, "Also draws the plan")->option_text("FILE.svg");
-  app->add_option("--seconds", command->seconds, "How long to search at most")
+  app->add_option("--svg", command->svg, "Also writes a drawing of the plan")
+      ->option_text("FILE.svg");
+  app->add_option("--seconds", command->seconds, "Limits the time of the search")
       ->check(Seconds())
       ->option_text("S=60");
-  app->add_option("--seed", command->seed, "Of the search")
+  app->add_option("--seed", command->seed, "Sets the seed of the search")
       ->check(WholeNumber(0))
       ->option_text("N=0");
   app->footer(
-      "Nothing is written when no plan fits (exit code 6).\n\n"
+      "If no plan fits, nothing is written and the exit code is 6.\n\n"
       "Examples:\n"
       "  opkit plan buffers.csv --capacity 1048576 -o planned.csv\n"
       "  opkit plan buffers.csv --capacity 1048576 --svg plan.svg | column -s, -t");

@@ -1,6 +1,5 @@
-// What the subcommands of `opkit` share: exit codes, how one fails, and how one is added. A
-// subcommand is a function that adds itself to the program; another one is another file and a line
-// in main.cpp.
+// What the commands of `opkit` share: exit codes, failures, and text. A command is a file with a
+// function that adds the command to the program; main.cpp calls each function.
 #ifndef OPKIT_TOOLS_OPKIT_PROGRAM_HPP_
 #define OPKIT_TOOLS_OPKIT_PROGRAM_HPP_
 
@@ -45,6 +44,8 @@ std::string Describe(const opkit::Error& error);
 // Names in models are anybody's text: control characters, which a terminal would obey, become
 // blanks.
 std::string Printable(std::string_view text);
+// "1 node", "2 nodes".
+std::string Counted(size_t count, const char* noun);
 // The documentation up to the first full stop that ends a sentence, for a table.
 std::string FirstSentence(const std::string& doc);
 

@@ -128,7 +128,8 @@ void Dump(const std::vector<NodeValue>& values, const std::string& folder) {
     const std::string path = (std::filesystem::path(folder) / names.For(value.name)).string();
     FailWith(ExitCode::kBadFile, "", [&] { SaveNpy(path, ForNumPy(value.tensor)); });
   }
-  std::fprintf(stderr, "%zu values are in %s\n", values.size(), Printable(folder).c_str());
+  std::fprintf(stderr, "wrote %s to %s\n", Counted(values.size(), "value").c_str(),
+               Printable(folder).c_str());
 }
 
 // The last run, for the report; none where its records found no room.
@@ -196,9 +197,10 @@ void RunModel(RunCommand& command) {
   if (command.save_selection)
     WriteFile(*command.save_selection, ToString(executor.plan().selection()));
   if (command.repeat > 1)
-    std::fprintf(stderr, "%d runs on %d threads: median %s ms, %s to %s\n", command.repeat,
-                 NumThreads(), Fixed(times.Percentile(50), 3).c_str(),
-                 Fixed(times.Percentile(0), 3).c_str(), Fixed(times.Percentile(100), 3).c_str());
+    std::fprintf(stderr, "%d runs on %s: median %s ms, %s to %s\n", command.repeat,
+                 Counted(static_cast<size_t>(NumThreads()), "thread").c_str(),
+                 Fixed(times.Percentile(50), 3).c_str(), Fixed(times.Percentile(0), 3).c_str(),
+                 Fixed(times.Percentile(100), 3).c_str());
 }
 
 }  // namespace
@@ -208,43 +210,43 @@ void AddRunCommand(CLI::App& program) {
   CLI::App* app = program.add_subcommand("run", "Run a model on .npy files");
   AddModelOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
-  app->add_flag("--random", command->random, "Random values for inputs that are not given");
+  app->add_flag("--random", command->random,
+                "Fills the inputs that are not given with random values");
   app->add_option("--output-dir", command->output_dir,
-                  "Writes each output to NAME.npy, other characters than letters, digits and _.- "
-                  "as _; without it the first values are printed")
+                  "Writes each output to DIR/NAME.npy, with _ for characters other than letters, "
+                  "digits and _.-; without this option the first values are printed")
       ->option_text("DIR");
-  app->add_option("--dump", command->dump,
-                  "Runs once more and writes each value that a node makes to NAME.npy, as "
-                  "--output-dir does (bfloat16 as float32); not those that one kernel computes "
-                  "between nodes")
+  app->add_option(
+         "--dump", command->dump,
+         "Runs once more and writes the outputs of every node to DIR/NAME.npy, named as by "
+         "--output-dir (bfloat16 as float32); values inside a fused kernel are not written")
       ->option_text("DIR");
-  app->add_option("--repeat", command->repeat, "Runs as often, and says how long one takes")
+  app->add_option("--repeat", command->repeat, "Runs the model N times and prints the median time")
       ->check(WholeNumber(1, 1'000'000'000))
       ->option_text("N=1");
-  app->add_flag("--table", command->table,
-                "Also prints how long each node takes, and at what rate");
+  app->add_flag("--table", command->table, "Also prints the time and the rate of each node");
   app->add_flag("--critical-path", command->critical_path,
-                "Also prints the chain of nodes that the last run's time was made of");
+                "Also prints the chain of nodes that determined the time of the last run");
   app->add_option("--explain", command->explain,
-                  "Says which implementation runs each node, and why, with the conversions between "
-                  "layouts; as JSON where the name ends with .json, - is standard output")
+                  "Writes which implementation runs each node and why, and the conversions between "
+                  "layouts; as JSON if the name ends with .json; - is standard output")
       ->option_text("FILE");
   app->add_option("--save-selection", command->save_selection,
-                  "Writes which implementation runs each node, for --selection")
+                  "Writes the chosen implementation of each node, for --selection")
+      ->option_text("FILE");
+  app->add_option("--profile", command->profile,
+                  "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or in "
+                  "Perfetto's smaller binary format if the name ends with .pftrace, or as a web "
+                  "page if it ends with .html")
       ->option_text("FILE");
   app->add_option(
-         "--profile", command->profile,
-         "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or as "
-         "Perfetto's own, smaller, where the name ends with .pftrace; as a page where it ends "
-         "with .html")
-      ->option_text("FILE");
-  app->add_option("--counters", command->counters,
-                  "What the trace counts of each operator, as cycles,cache_misses,page_faults")
+         "--counters", command->counters,
+         "Records these counters for each operator, for example cycles,cache_misses,page_faults")
       ->option_text("NAME,...")
       ->delimiter(',');
   app->add_option("--report", command->report,
-                  "Writes a page of the runs for a browser: their timeline, a table, the graph "
-                  "coloured by time and its memory, and what partitioners took")
+                  "Writes a web page about the runs: a timeline, a table, the graph coloured by "
+                  "time, its memory, and the subgraphs of partitioners")
       ->option_text("FILE.html");
   app->footer(
       "Examples:\n"

@@ -44,22 +44,29 @@ void Diff(const DiffCommand& command) {
 void AddTraceCommand(CLI::App& program) {
   CLI::App* app = program.add_subcommand("trace", "Compare traces of runs");
   app->require_subcommand(1);
+  app->footer("Examples:\n  opkit trace diff before.json after.json");
   auto command = std::make_shared<DiffCommand>();
-  CLI::App* diff = app->add_subcommand("diff", "Which operators got slower from trace to trace");
-  diff->add_option("BEFORE", command->before, "A trace as JSON")->required()->option_text(" ");
-  diff->add_option("AFTER", command->after, "Another one")->required()->option_text(" ");
-  diff->add_flag("--by-node", command->by_node, "A row for each node, not for each operator");
+  CLI::App* diff =
+      app->add_subcommand("diff", "Show which operators got slower between two traces");
+  diff->add_option("BEFORE", command->before, "The first trace, as JSON")
+      ->required()
+      ->option_text(" ");
+  diff->add_option("AFTER", command->after, "The second trace, as JSON")
+      ->required()
+      ->option_text(" ");
+  diff->add_flag("--by-node", command->by_node, "Compares nodes instead of operators");
   diff->add_option("--significance", command->significance,
-                   "How likely a difference may be that is none")
+                   "Sets the largest p-value of a significant difference")
       ->check(CLI::Range(1e-9, 0.5))
       ->option_text("P=0.01");
   diff->add_option("--fail-above", command->fail_above,
-                   "Ends with code 1 where something is significantly slower, by more than this")
+                   "Exits with code 1 if something is significantly slower by more than PERCENT")
       ->option_text("PERCENT");
-  diff->add_flag("--json", command->json, "JSON instead of a table");
+  diff->add_flag("--json", command->json, "Prints JSON instead of a table");
   diff->footer(
-      "Times are compared by their medians, and by the Mann-Whitney test, corrected for the\n"
-      "number of rows. Some ten runs of each side are needed, in turns if the machine is busy.\n\n"
+      "Compares medians and tests the difference by the Mann-Whitney test, corrected for the\n"
+      "number of rows. Each trace needs about ten runs; on a busy machine, record them in "
+      "turns.\n\n"
       "Examples:\n"
       "  opkit run model.onnx --random --repeat 50 --profile before.json\n"
       "  opkit run model.onnx --random --repeat 50 --backends reference --profile after.json\n"

@@ -408,12 +408,12 @@ TEST_CASE("the report tells who took each node, or why not, and what crosses the
                  "subgraph 0: chosen, RunBody 'RunBody0', 3 nodes\n  reads [B, A], 128 bytes; "
                  "makes [D, E], 128 bytes\n"));
   CHECK(Contains(text,
-                 "node 0 Relu 'a' (X) -> (A): stays; chosen: too small: 1 of at least 2 nodes; "
+                 "stay; chosen: too small: 1 of at least 2 nodes; "
                  "with its neighbour it would close a cycle: Relu 'a' (X) -> (A)  ->  Scale "
-                 "'b' (A) -> (B)  ->  Relu 'c' (B) -> (C)\n"));
-  CHECK(Contains(text, "node 1 Scale 'b' (A) -> (B): stays; chosen: unsupported\n"));
-  CHECK(Contains(text, "node 4 MatMul 'm' (D, D) -> (Y): stays; chosen: too large for the device"));
-  CHECK(Contains(text, "node 5 Add 'e' (A, D) -> (E): in subgraph 0\n"));
+                 "'b' (A) -> (B)  ->  Relu 'c' (B) -> (C)\n  Relu 0 'a'\n"));
+  CHECK(Contains(text, "\nstay; chosen: unsupported\n  Scale 1 'b'\n"));
+  CHECK(Contains(text, "\nstay; chosen: too large for the device\n  MatMul 4 'm'\n"));
+  CHECK(Contains(text, "\nin subgraph 0\n  Relu 2 'c', 3 'd'; Add 5 'e'\n"));
   const std::string json = ToJson(report);
   CHECK(Contains(json, "{\"taken\": 3, \"of\": 6,"));
   CHECK(Contains(json,

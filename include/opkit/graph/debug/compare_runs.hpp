@@ -59,7 +59,7 @@ std::string ToString(const RunComparison& runs);
 // plans may differ in backends, passes or threads: the comparison shows the effect. Nodes that draw
 // random numbers differ. Even with node_by_node, a node reads its own run's value if a node
 // rewrites the value or if it is in memory that the host cannot access. Throws kInvalidArgument for
-// a negative or NaN tolerance and for plans without a common value, and the errors of
+// a negative or NaN tolerance and for plans with nodes that have no common value, and the errors of
 // Executor::Run.
 //
 //   const Plan expected = Compile(graph, {.backends = {"reference"}});

@@ -37,7 +37,8 @@ struct PartitionReport {
   int num_taken() const;  // nodes in accepted subgraphs
 };
 
-// Returns text for people: a few lines for each subgraph, then a line for each node.
+// Returns text for people: a few lines for each subgraph, then the nodes in each subgraph
+// and those that stay for the same reason.
 std::string ToString(const PartitionReport& report);
 // Returns {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes",
 // "inputs", "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",

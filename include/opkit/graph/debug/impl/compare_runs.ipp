@@ -175,7 +175,7 @@ OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
     if (compared.differs && out.first_different < 0)
       out.first_different = static_cast<int>(out.values.size()) - 1;
   }
-  if (out.values.empty())
+  if (out.values.empty() && !out.not_compared.empty())
     Throw(ErrorCode::kInvalidArgument,
           "the two plans have no value in common that a node makes; are they of one graph?");
   return out;
@@ -198,10 +198,10 @@ OPKIT_INLINE std::string ToString(const RunComparison& runs) {
                      value.different > 0 ? StrCat(value.first) : ""});
   }
   std::string out = detail::AlignColumns(lines, 4);
-  out += StrCat("\n", runs.values.size(), " values compared, ", same_kernels,
-                " of them of the same kernel in both runs");
-  if (!runs.not_compared.empty())
-    out += StrCat("; ", runs.not_compared.size(), " are in one run alone");
+  out += StrCat("\n", runs.values.size(), runs.values.size() == 1 ? " value" : " values",
+                " compared, ", same_kernels, " of them of the same kernel in both runs");
+  if (const size_t n = runs.not_compared.size())
+    out += StrCat("; ", n, n == 1 ? " is" : " are", " in one run alone");
   return out + "\n" + runs.Verdict() + "\n";
 }
 

@@ -14,6 +14,22 @@ inline std::string CountText(size_t count, const char* one) {
   return StrCat(count, " ", one, count == 1 ? "" : "s");
 }
 
+// Returns "Relu 2 'c', 3; Add 5": the nodes' numbers by operator, with the names of up to eight
+// nodes.
+inline std::string ListNodes(const Graph& graph, const std::vector<int>& nodes) {
+  std::vector<std::pair<std::string, std::string>> lists;
+  for (const int node : nodes) {
+    const OperatorDef& def = graph.node(node);
+    auto list = std::ranges::find(lists, def.type(), &decltype(lists)::value_type::first);
+    if (list == lists.end()) list = lists.insert(list, {def.type(), ""});
+    list->second += StrCat(list->second.empty() ? " " : ", ", node);
+    if (nodes.size() <= 8 && !def.name().empty()) list->second += StrCat(" '", def.name(), "'");
+  }
+  std::string out;
+  for (const auto& [type, numbers] : lists) out += (out.empty() ? "" : "; ") + type + numbers;
+  return out;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE int PartitionReport::num_taken() const {
@@ -48,17 +64,19 @@ OPKIT_INLINE std::string ToString(const PartitionReport& report) {
                     " ns as the nodes that it replaces");
     out += '\n';
   }
+  std::vector<std::pair<std::string, std::vector<int>>> groups;  // nodes of the same answer
   for (size_t n = 0; n < report.nodes.size(); ++n) {
-    out += StrCat("node ", n, " ", report.graph.node(static_cast<int>(n)), ": ");
-    if (const int s = report.nodes[n].subgraph; s >= 0) {
-      out += StrCat("in subgraph ", s, "\n");
-      continue;
-    }
-    std::string why;
-    for (const auto& [partitioner, reason] : report.nodes[n].refused)
-      why += StrCat(why.empty() ? "" : "; ", partitioner, ": ", reason);
-    out += (why.empty() ? "stays" : "stays; " + why) + "\n";
+    const PartitionReport::Node& node = report.nodes[n];
+    std::string answer = "stay";
+    if (const int s = node.subgraph; s >= 0) answer = StrCat("in subgraph ", s);
+    for (const auto& [partitioner, reason] : node.refused)
+      if (node.subgraph < 0) answer += StrCat("; ", partitioner, ": ", reason);
+    auto group = std::ranges::find(groups, answer, &decltype(groups)::value_type::first);
+    if (group == groups.end()) group = groups.insert(group, {answer, {}});
+    group->second.push_back(static_cast<int>(n));
   }
+  for (const auto& [answer, members] : groups)
+    out += StrCat(answer, "\n  ", detail::ListNodes(report.graph, members), "\n");
   return out;
 }
 
