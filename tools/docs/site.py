@@ -114,14 +114,11 @@ def title(path):
 def navigation():
     def entry(path, indent="      "):
         return f'{indent}- "{title(path)}": {path}'
-    lines, named = ["  - Home: README.md"], set()
+    lines = ["  - Home: README.md"]
     more = [path for path in pages() if path.startswith("docs/") and
             not any(path in section for section in SECTIONS.values())]
-    for name, section in [*SECTIONS.items(), ("More", more)]:
-        present = [path for path in section if (SOURCE / path).exists()]
-        if present:
-            lines += [f"  - {name}:", *map(entry, present)]
-        named.update(present)
+    for name, section in [*SECTIONS.items(), *([("More", more)] if more else [])]:
+        lines += [f"  - {name}:", *map(entry, section)]
         if name == "Reference":
             lines.append("  - API:\n      - api/index.md")
             lines += [f'      - "{page}": api/{page}.md' for page in api_reference.PAGES]
