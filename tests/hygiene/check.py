@@ -76,7 +76,7 @@ POSIX_DEFINITIONS = {"opkit/base/impl/child_process.ipp"}
 
 # The loader and its files' format: the second place that another system has a version of.
 LOADER = {"dlfcn.h", "elf.h", "link.h"}
-LOADER_HEADERS = {"opkit/plugin/load/elf_file.hpp", "opkit/plugin/load/impl/shared_object.ipp",
+LOADER_HEADERS = {"opkit/plugin/load/impl/elf_file.ipp", "opkit/plugin/load/impl/shared_object.ipp",
                   "opkit/profile/impl/tool_ranges.ipp", "opkit/backends/onednn/threads.hpp"}
 
 # Roots under which people and machines keep checkouts.

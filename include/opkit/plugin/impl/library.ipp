@@ -6,11 +6,15 @@
 #include <set>
 
 #include "opkit/graph/hosted_graph.hpp"
+#include "opkit/graph/partition/partitioner.hpp"
+#include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/op/boundary/convert/abi_attributes.hpp"
+#include "opkit/op/function/function_operator.hpp"
 #include "opkit/plugin/library.hpp"
 #include "opkit/plugin/load/library_layouts.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_partitioners.hpp"
+#include "opkit/plugin/load/library_parts.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -154,7 +158,7 @@ class LibraryLoader {
     LibraryImage& image = *loaded->image;
     image.object = std::move(object);
     image.name = UniqueName(name);
-    Ask(image, "refuses to be loaded: ", [&] {
+    CallEntry(image, "refuses to be loaded: ", [&] {
       image.library = entry(&ProgramHost());
       std::string& why = CurrentHostError().text;
       if (!image.library && why.empty()) why = "its entry returned null and does not say why";
@@ -166,7 +170,7 @@ class LibraryLoader {
       image.name = UniqueName(own);
       image.announced = WithoutFolder(own);
     }
-    LibraryLayouts::Register(*loaded);
+    RegisterLayoutsOf(*loaded);
     try {
       loaded->records = ReadLibrary(*image.library, image.name);
       if (OPKIT_ABI_HAS(image.library, backends))
@@ -179,16 +183,16 @@ class LibraryLoader {
       loaded->backend = UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend,
                                       loaded->records);
       if (image.library->initialize)
-        Ask(image, "failed to initialize: ", [&] {
+        CallEntry(image, "failed to initialize: ", [&] {
           return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
         });
       Finalizers::Add(image);
-      LibraryPartitioners::Register(*loaded);
+      RegisterPartitioners(*loaded);
       Register(*loaded, options);
     } catch (...) {
       Finalizers::Call(image);
-      LibraryPartitioners::Remove(*loaded);
-      LibraryLayouts::Remove(*loaded);
+      RemovePartitioners(*loaded);
+      RemoveLayoutsOf(*loaded);
       throw;
     }
     table_.all().push_back(loaded);
@@ -211,14 +215,14 @@ class LibraryLoader {
       const RegistryRemoval removal;
       if (loaded.in_use.use_count() > loaded.idle_count)
         refuse(StrCat(" cannot be unloaded: ", WhatHolds(*loaded.in_use)));
-      if (const std::string held = LibraryLayouts::WhatHolds(loaded, table_.all()); !held.empty())
+      if (const std::string held = WhatHoldsLayouts(loaded, table_.all()); !held.empty())
         refuse(StrCat(" cannot be unloaded: ", held));
       Unregister(loaded);
-      LibraryPartitioners::Remove(loaded);
-      LibraryLayouts::Remove(loaded);
+      RemovePartitioners(loaded);
+      RemoveLayoutsOf(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
-      LibraryLayouts::Adopt(table_.all());
+      AdoptLayouts(table_.all());
     }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
@@ -263,7 +267,7 @@ class LibraryLoader {
   }
   // Calls a function of the library. Throws an Error with the library's reason if it fails.
   template <class Call>
-  static void Ask(const LibraryImage& image, const char* failed, Call call) {
+  static void CallEntry(const LibraryImage& image, const char* failed, Call call) {
     HostErrorScope message;
     const opkit_status status = CallGuarded(call);
     if (status == OPKIT_OK) return;

@@ -119,7 +119,14 @@ class AbiValues {
   AbiValues(const AbiValues&) = delete;
 
   opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
+  const opkit_value& operator[](size_t i) const { return values_[i]; }
+  // For the inputs of a node: marks those that it leaves out, and passes constants.
+  void SetInputs(const OperatorDef& def, std::span<const TensorInfo> infos) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      values_[i].present = !def.inputs()[i].empty();
+      if (infos[i].constant) SetConstant(i, *infos[i].constant);
+    }
+  }
   void SetConstant(size_t i, const Tensor& tensor) {
     constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
     values_[i].constant = (*constants_.back()->data())->tensors[0];

@@ -16,10 +16,7 @@ OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;
   AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    inputs[Index(i)].present = context.HasInput(i);
-    if (const Tensor* data = context.input(i).constant) inputs.SetConstant(Index(i), *data);
-  }
+  inputs.SetInputs(context.def(), context.inputs());
   if (const opkit_status status = g_host->infer(&node.node(), inputs.data(), outputs.data());
       status != OPKIT_OK)
     Throw(CodeOfStatus(status), g_host->failure_text());
