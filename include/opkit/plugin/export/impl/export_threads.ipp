@@ -1,0 +1,79 @@
+// Runs the tasks and loops of a library's operators, and knows the host's call in which they run.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+
+#include "opkit/engine/parallel_for.hpp"
+#include "opkit/engine/thread_pool.hpp"
+#include "opkit/op/boundary/host/program_host.hpp"
+#include "opkit/plugin/export/library_export.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The thread that runs tasks, other than loops, of the library's operators: a second pool would
+// take CPUs from the host's. Ended before the library is unloaded.
+struct ExportThreads {
+  Mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  void (*finalize)() = nullptr;  // the author's function
+  bool described = false;        // true from the description to a host until finalize
+};
+inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
+inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
+    return *pool;
+  MutexLock lock(threads.mutex);
+  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
+  return *threads.pool;
+}
+OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  const struct End {  // runs also if the author's function throws
+    ~End() {
+      delete g_export_threads.pool.exchange(nullptr);
+      g_export_threads.described = false;
+    }
+  } end;
+  if (threads.finalize) threads.finalize();
+}
+// Runs this image's loops on the host's threads.
+struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
+  HostLoops() : LoopRunner{&RunOnHost} {}
+
+ private:
+  // Gives the thread the pool that it had before the operator's run. The host may share this
+  // variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* const own;
+  };
+  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
+  }
+
+  ThreadPool* const pool_ = t_pool.pool;
+};
+// The host's call in which this thread runs an operator; null outside.
+OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
+// Sets t_host_call for its own life.
+class OPKIT_IMAGE_LOCAL HostCallScope {
+ public:
+  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
+  HostCallScope(const HostCallScope&) = delete;
+  HostCallScope& operator=(const HostCallScope&) = delete;
+  ~HostCallScope() { t_host_call = outer_; }
+
+ private:
+  const opkit_call* const outer_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
