@@ -60,7 +60,7 @@ struct Node {
     for (size_t i = 0; i < inputs.size(); ++i) {
       def.Input("i" + std::to_string(i));
       if (i < layouts.size()) inputs[i] = ConvertLayout(inputs[i], layouts[i]);
-      infos.push_back(TensorInfo::Of(inputs[i], i > 0));
+      infos.push_back(i > 0 ? TensorInfo::OfConstant(inputs[i]) : TensorInfo::Of(inputs[i]));
       *workspace.CreateTensor(def.inputs().back()) = inputs[i];
     }
     def.Output("y");

@@ -332,9 +332,10 @@ TEST_CASE("a read-only tensor is refused unless asked for") {
   foreign.managed.flags = DLPACK_FLAG_BITMASK_READ_ONLY;
   const auto error = ErrorOf([&] { FromDLPack(&foreign.managed); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
-  CHECK(Contains(error.message(), "is read-only: copy it, or pass accept_read_only = true"));
+  CHECK(Contains(error.message(), "is read-only: copy it, or pass DLPackReadOnly::kAccepted"));
   CHECK(foreign.deleted == 0);
-  CHECK(FromDLPack(&foreign.managed, true).ToVector<float>() == Floats{0, 1, 2, 3, 4, 5});
+  CHECK(FromDLPack(&foreign.managed, opkit::DLPackReadOnly::kAccepted).ToVector<float>() ==
+        Floats{0, 1, 2, 3, 4, 5});
   CHECK(foreign.deleted == 1);
 }
 

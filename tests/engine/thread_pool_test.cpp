@@ -602,7 +602,7 @@ TEST_CASE("a child can fork amid the pool's own work and end") {
 
 TEST_CASE("workers can be pinned") {
   Watchdog watchdog;
-  ThreadPool pool(3, "pinned", /*pin_workers=*/true);
+  ThreadPool pool(3, "pinned", opkit::WorkerPlacement::kPinned);
   int cpus = 0;
   Latch latch(1);
   pool.Submit([&] {

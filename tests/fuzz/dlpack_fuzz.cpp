@@ -114,7 +114,8 @@ void Import(const Fields& fields, Managed* managed, bool accept_read_only) {
   managed->dl_tensor = fields.tensor;
   managed->deleter = [](Managed*) { ++g_deleted; };
   try {
-    const Tensor tensor = FromDLPack(managed, accept_read_only);
+    const Tensor tensor = FromDLPack(managed, accept_read_only ? opkit::DLPackReadOnly::kAccepted
+                                                               : opkit::DLPackReadOnly::kRefused);
     Require(g_deleted == 0);
     CheckTensor(fields, tensor);
   } catch (const Error&) {

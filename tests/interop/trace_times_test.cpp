@@ -70,7 +70,7 @@ TEST_CASE("parts, pushes, user code and open spans are no runs; completions end 
   std::vector<double> sorted = times[0].times;
   std::sort(sorted.begin(), sorted.end());
   CHECK(sorted == std::vector<double>{4000, 9000});
-  const std::vector<NamedTimes> nodes = ReadTraceTimes(folder / "trace.json", true);
+  const std::vector<NamedTimes> nodes = ReadTraceTimes(folder / "trace.json", TimesOf::kNodes);
   REQUIRE(nodes.size() == 2);
   CHECK(nodes[0].name == "Add (first)");
   CHECK(nodes[0].times == std::vector<double>{9000});

@@ -27,7 +27,7 @@ TEST_CASE("what is known of a tensor: dtype, shape, device and, for constants, i
   CHECK(info.dtype == DType::kInt64);
   CHECK(info.shape == SymbolicShape(Shape{2}));
   CHECK(info.constant == nullptr);
-  CHECK(TensorInfo::Of(x, true).constant == &x);
+  CHECK(TensorInfo::OfConstant(x).constant == &x);
   CHECK(ToString(info) == "int64[2]");
   CHECK(ToString(TensorInfo()) == "?[rank unknown]");
   CHECK(ToString(TensorInfo(DType::kFloat32, {Sym("N"), 3, Dim()})) == "float32[N, 3, ?]");
@@ -35,7 +35,7 @@ TEST_CASE("what is known of a tensor: dtype, shape, device and, for constants, i
 
 TEST_CASE("an inference function reads inputs, arguments and constants, and sets outputs") {
   const Tensor b = Tensor::From<float>({1}, {7});
-  InferenceContext c(kDef, {TensorInfo(DType::kFloat32, {Sym("N"), 4}), TensorInfo::Of(b, true)});
+  InferenceContext c(kDef, {TensorInfo(DType::kFloat32, {Sym("N"), 4}), TensorInfo::OfConstant(b)});
   CHECK(c.num_inputs() == 2);
   CHECK(c.num_outputs() == 1);
   CHECK(c.Arg<bool>("transpose", false));

@@ -378,7 +378,7 @@ TEST_CASE("inference: the data of a constant input") {
     }
   });
   const Tensor shape = Tensor::From<int64_t>({2}, {3, 2});
-  CHECK(Inferred(schema, Node(2, 1), {kFloat23, TensorInfo::Of(shape, true)}) ==
+  CHECK(Inferred(schema, Node(2, 1), {kFloat23, TensorInfo::OfConstant(shape)}) ==
         Infos{"float32[3, 2]"});
   CHECK(Inferred(schema, Node(2, 1), {kFloat23, TensorInfo::Of(shape)}) ==
         Infos{"float32[rank unknown]"});

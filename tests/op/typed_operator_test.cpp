@@ -406,7 +406,7 @@ TEST_CASE("inference reads the data of constant inputs") {
   const OperatorDef def = OperatorDef("TypedReshape").Input("x").Input("s").Output("y");
   const Tensor shape = Of<int64_t>({2}, {3, 2});
   const TensorInfo x(DType::kFloat32, {6});
-  auto out = SchemaOf("TypedReshape").InferOutputs(def, {x, TensorInfo::Of(shape, true)});
+  auto out = SchemaOf("TypedReshape").InferOutputs(def, {x, TensorInfo::OfConstant(shape)});
   CHECK(out[0].shape == SymbolicShape{3, 2});
   out = SchemaOf("TypedReshape").InferOutputs(def, {x, TensorInfo::Of(shape)});
   CHECK_FALSE(out[0].shape.has_rank());

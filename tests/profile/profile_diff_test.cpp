@@ -117,7 +117,7 @@ TEST_CASE("a profile's times are those until the event has ended, of spans that 
   REQUIRE(times.size() == 1);
   CHECK(times[0].name == "Add");
   CHECK(times[0].times == std::vector<double>{10, 100});
-  const std::vector<NamedTimes> nodes = TimesByName(profile, true);
+  const std::vector<NamedTimes> nodes = TimesByName(profile, TimesOf::kNodes);
   REQUIRE(nodes.size() == 2);
   CHECK(nodes[1].name == "Add (second)");
 }

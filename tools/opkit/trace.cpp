@@ -19,9 +19,10 @@ struct DiffCommand {
 };
 
 void Diff(const DiffCommand& command) {
+  const TimesOf of = command.by_node ? TimesOf::kNodes : TimesOf::kOperators;
   ProfileDiff diff = FailWith(ExitCode::kBadFile, "", [&] {
-    return CompareTimes(ReadTraceTimes(command.before, command.by_node),
-                        ReadTraceTimes(command.after, command.by_node), command.significance);
+    return CompareTimes(ReadTraceTimes(command.before, of), ReadTraceTimes(command.after, of),
+                        command.significance);
   });
   if (command.json) {
     WriteFile("-", ToJson(diff) + "\n");

@@ -181,21 +181,22 @@ Managed* ToDLPackVersioned(const Tensor& tensor) {
   return managed;
 }
 
+enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
+
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
 // handle; on an Error it still belongs to the caller. A read-only tensor is an Error
-// (kInvalidArgument) unless `accept_read_only` is true: a Tensor does not remember that it must not
-// be written.
+// (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
 template <DLPackManaged Managed>
-Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
+Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
   if constexpr (detail::Versioned<Managed>) {
     if (managed->version.major != dlpack::kMajorVersion)
       Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
             " is not the supported ", dlpack::kMajorVersion);
-    if ((managed->flags & dlpack::kFlagReadOnly) && !accept_read_only)
+    if ((managed->flags & dlpack::kFlagReadOnly) && read_only == DLPackReadOnly::kRefused)
       Throw(ErrorCode::kInvalidArgument,
             "the DLPack tensor is read-only: copy it, or pass "
-            "accept_read_only = true and do not write to it");
+            "DLPackReadOnly::kAccepted and do not write to it");
   }
   return detail::ImportDLPack(managed);
 }

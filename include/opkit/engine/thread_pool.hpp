@@ -21,6 +21,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
+// Where the workers of a pool may run.
+enum class WorkerPlacement : uint8_t { kFree, kPinned };
+
 // A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
 // free it. It runs under `invocation`, by default the invocation that was current when the task was
@@ -80,9 +83,10 @@ class ThreadPool {
   using Task = UniqueFunction<void()>;
   static constexpr int kMaxThreads = 1024;
 
-  // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
-  // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
-  explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
+  // `name` is the prefix of the threads' names. With kPinned, worker i stays on the (i + 1)-th of
+  // the CPUs that the thread which started it may use; with kFree, the system places them.
+  explicit ThreadPool(int threads, std::string name = "opkit",
+                      WorkerPlacement placement = WorkerPlacement::kFree);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
@@ -176,7 +180,7 @@ class ThreadPool {
   }
 
   const std::string name_;
-  const bool pin_workers_;
+  const WorkerPlacement placement_;
   std::atomic<int> threads_{1};
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.

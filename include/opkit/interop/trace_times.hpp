@@ -17,7 +17,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //
 //   std::puts(ToString(CompareTimes(ReadTraceTimes("old.json"),
 //   ReadTraceTimes("new.json"))).c_str());
-std::vector<NamedTimes> ReadTraceTimes(const std::string& path, bool by_node = false);
+std::vector<NamedTimes> ReadTraceTimes(const std::string& path, TimesOf of = TimesOf::kOperators);
 
 }}  // namespace opkit
 

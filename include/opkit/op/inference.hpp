@@ -28,9 +28,10 @@ struct TensorInfo {
   OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
   OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
   OPKIT_NOINLINE ~TensorInfo() = default;
-  // Returns the dtype, shape, device and layout of a tensor. `as_constant` lets inference read its
-  // data, if it has any.
-  static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
+  // Returns the dtype, shape, device and layout of a tensor. OfConstant also lets inference read
+  // the tensor's data, if it has any; the tensor must then outlive the TensorInfo.
+  static TensorInfo Of(const Tensor& tensor);
+  static TensorInfo OfConstant(const Tensor& tensor);
   friend std::string ToString(const TensorInfo& info);
 };
 

@@ -244,7 +244,7 @@ class OperatorBase : public Observable<OperatorBase> {
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
-    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, CopyTime::kNow);
   }
   // Returns the input as a dense tensor, for an operator that accepts strides of other inputs.
   const Tensor& DenseInput(int i) const {
@@ -462,7 +462,9 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
-  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
+  enum class CopyTime : uint8_t { kInOrder, kNow };  // in the order of the device's work, or now
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor,
+                                     CopyTime time = CopyTime::kInOrder) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // True if writing to `out` would overwrite an input. Exception: an input that the schema pairs
   // with the output, if element i of both is still at the same address. Also true if writing would

@@ -13,9 +13,11 @@ struct NamedTimes {
   std::vector<double> times;
 };
 
+enum class TimesOf : uint8_t { kOperators, kNodes };
+
 // Returns the durations (RunTime) of a profile's runs, grouped and sorted by DisplayName. With
-// `by_node` the node is part of the name ("Conv (conv1)"). Spans that are still open are left out.
-std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node = false);
+// kNodes the node is part of the name ("Conv (conv1)"). Spans that are still open are left out.
+std::vector<NamedTimes> TimesByName(const Profile& profile, TimesOf of = TimesOf::kOperators);
 
 // The comparison of the runs of one name.
 struct ProfileDiffRow {

@@ -149,7 +149,7 @@ TEST_CASE("In blocks a NaN stays a NaN, and its neighbours what they are") {
     *ws.CreateTensor("x") = image;
     *ws.CreateTensor("axes") = Tensor::From<int64_t>({2}, {2, 3});
     const std::vector<TensorInfo> infos{TensorInfo::Of(image),
-                                        TensorInfo::Of(ws.GetBlob("axes")->Get<Tensor>(), true)};
+                                        TensorInfo::OfConstant(ws.GetBlob("axes")->Get<Tensor>())};
     const TensorInfo out(DType::kFloat32, {1, 20, 1, 1});
     KernelCandidate chosen;
     const auto operation = CreateSelected(def, &ws, infos, {&out, 1}, {.converts = true}, &chosen);

@@ -123,7 +123,7 @@ TEST_CASE("A long sum loses nothing") {
 
 TEST_CASE("The shape needs the axes, or what is known of them") {
   const Tensor one = Axes({1}), both = Axes({0, -1});
-  auto axes = [](const Tensor& values) { return TensorInfo::Of(values, true); };
+  auto axes = [](const Tensor& values) { return TensorInfo::OfConstant(values); };
   const TensorInfo x = F({Sym("N"), 3, 4});
   CHECK(Inferred("ReduceSum", {x, axes(one)}) == "float32[N, 1, 4]");
   CHECK(Inferred("ReduceSum", {x, axes(one)}, {{"keepdims", 0}}) == "float32[N, 4]");
@@ -140,7 +140,7 @@ TEST_CASE("The shape needs the axes, or what is known of them") {
 
 TEST_CASE("Wrong axes and types are refused") {
   const Tensor out = Axes({2}), twice = Axes({0, -2}), matrix = Tensor::From<int64_t>({1, 1}, {0});
-  auto axes = [](const Tensor& values) { return TensorInfo::Of(values, true); };
+  auto axes = [](const Tensor& values) { return TensorInfo::OfConstant(values); };
   CHECK(Refused("ReduceSum", {F({2, 3}), axes(out)}) ==
         "ReduceSum: axis 2 is outside a tensor of rank 2, expected -2 to 1");
   CHECK(Contains(Refused("ReduceMax", {F({2, 3}), axes(twice)}), "axis -2 is named twice"));

@@ -246,7 +246,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
   for (const GraphInput& input : graph.inputs())
     inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
   for (const GraphConstant& constant : graph.constants())
-    inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
+    inference.Know(view.FindValue(constant.name), TensorInfo::OfConstant(constant.value),
                    "constant '" + constant.name + "'");
   for (const GraphInput& input : known) {
     if (!graph.IsInput(input.name)) {

@@ -22,7 +22,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
   Workspace ws;
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    infos.push_back(inputs[i] ? TensorInfo::Of(*inputs[i], true) : TensorInfo());
+    infos.push_back(inputs[i] ? TensorInfo::OfConstant(*inputs[i]) : TensorInfo());
     if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
   }
   const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());

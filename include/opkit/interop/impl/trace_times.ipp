@@ -216,10 +216,10 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace detail
 
-OPKIT_INLINE std::vector<NamedTimes> ReadTraceTimes(const std::string& path, bool by_node) {
+OPKIT_INLINE std::vector<NamedTimes> ReadTraceTimes(const std::string& path, TimesOf of) {
   const Storage file = MapFile(path);
   const std::string_view text = BytesOf(file);
-  detail::TraceReader reader(by_node);
+  detail::TraceReader reader(of == TimesOf::kNodes);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader) &&
       !(reader.is_between_events() && reader.is_at_end(text.size())))
     Throw(ErrorCode::kInvalidArgument, "'", path,

@@ -143,7 +143,7 @@ class OnnxScope {
     std::vector<TensorInfo> inputs;
     for (const std::string& name : def.inputs()) {
       const Tensor* constant = graph_.FindConstant(name);
-      inputs.push_back(constant ? TensorInfo::Of(*constant, true) : Find(infos, name));
+      inputs.push_back(constant ? TensorInfo::OfConstant(*constant) : Find(infos, name));
     }
     InferenceContext inference(def, std::move(inputs));
     try {

@@ -131,7 +131,7 @@ inline CheckCase MakeCase(const OpSchema& schema, const OperatorDef& def,
 
 inline InputTypes TypesOf(const std::vector<Tensor>& inputs) {
   InputTypes out;
-  for (const Tensor& input : inputs) out.push_back(TensorInfo::Of(input, input.initialized()));
+  for (const Tensor& input : inputs) out.push_back(TensorInfo::OfConstant(input));
   return out;
 }
 inline bool InferenceAccepts(const OpSchema& schema, const OperatorDef& def,

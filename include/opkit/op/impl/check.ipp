@@ -19,7 +19,7 @@ inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, Known
   std::vector<TensorInfo> out;
   for (size_t i = 0; i < session.tested->inputs.size(); ++i) {
     const Tensor& input = session.tested->inputs[i];
-    TensorInfo info = TensorInfo::Of(input, known == Known::kAll && input.initialized());
+    TensorInfo info = known == Known::kAll ? TensorInfo::OfConstant(input) : TensorInfo::Of(input);
     if (known == Known::kNothing) info.shape = {};
     for (int axis = 0; known == Known::kSymbols && axis < input.rank(); ++axis)
       info.shape[axis] = Sym(StrCat("N", i, "_", axis));

@@ -7,11 +7,15 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
+OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor) {
   TensorInfo info(tensor.dtype(), tensor.shape());
   info.device = tensor.device();
   info.layout = tensor.layout();
-  if (as_constant && tensor.initialized()) info.constant = &tensor;
+  return info;
+}
+OPKIT_INLINE TensorInfo TensorInfo::OfConstant(const Tensor& tensor) {
+  TensorInfo info = Of(tensor);
+  if (tensor.initialized()) info.constant = &tensor;
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {

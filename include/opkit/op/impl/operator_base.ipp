@@ -394,12 +394,12 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
   return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
 }
 OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
-                                                   bool at_once) const {
+                                                   CopyTime time) const {
   if (i < 64 && (mutated_inputs_ >> i & 1))
     detail::ThrowMutatedStrides(def(), detail::Index(i), tensor);
   return pending_.DenseInput(i, [&] {
     Tensor dense(tensor.device());
-    if (at_once)
+    if (time == CopyTime::kNow)
       dense.CopyFrom(tensor);
     else
       const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);

@@ -15,14 +15,14 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node) {
+OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, TimesOf of) {
   std::map<std::string, std::vector<double>> times;
   detail::PerName<std::vector<double>*> known;
   for (const ProfileSpan& span : profile.spans) {
     // An adopted span of a task is its run. Other adopted spans are parts of a run that has its own
     // span.
     if (span.open || (span.adopted && span.kind != InvocationKind::kTask)) continue;
-    const uint32_t node = by_node ? span.node : 0;
+    const uint32_t node = of == TimesOf::kNodes ? span.node : 0;
     std::vector<double>*& list = known.Of(span, node);
     if (!list)
       list = &times[DisplayName(span) + (node != 0 ? StrCat(" (", InternedName(node), ")") : "")];

@@ -69,7 +69,7 @@ class ConstantFolder {
   bool IsTooLarge(const OperatorDef& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
-      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::Of(known_[Index(value)], true));
+      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::OfConstant(known_[Index(value)]));
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     double bytes = 0;
     for (const TensorInfo& output : schema.InferOutputs(def, std::move(inputs)))
