@@ -88,7 +88,8 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
 OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
-    return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
+    return new ThreadPool(detail::DefaultThreads(), "opkit",
+                          pin && pin[0] == '1' ? WorkerPlacement::kPinned : WorkerPlacement::kFree);
   }();
   return *pool;
 }
