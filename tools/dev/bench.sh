@@ -1,6 +1,6 @@
 # ./dev bench: runs benchmarks and writes their tables.
 
-# Folder and name of each: engine/dynamic.
+# Prints the folder and the name of each benchmark: engine/dynamic.
 bench_names() {
   local source
   for source in bench/*/*_bench.cpp; do
@@ -10,7 +10,7 @@ bench_names() {
   printf '%s\n' models models_eigen compile_time
 }
 
-# record_bench NAME RESULT.json: runs it. Models that fail set bench_failed and have no figures.
+# record_bench NAME RESULT.json: runs a benchmark. Models that fail set bench_failed and have no figures.
 bench_failed=
 record_bench() {
   local backends=()
@@ -28,7 +28,7 @@ record_bench() {
     *) OPKIT_MEMORY_PLAN_SVG=bench/results/memory_plan.svg \
       python3 bench/record.py "build/release/bench/$1_bench" "$2" ;;
   esac
-  if [[ $1 == engine/task_graph ]]; then  # instructions, in a program that valgrind can run
+  if [[ $1 == engine/task_graph ]]; then  # counts instructions, in a program that valgrind can run
     cmake --preset release -B build/release-counted -DOPKIT_BENCH_NATIVE=OFF >build/release-counted.log
     cmake --build build/release-counted -j "$jobs" --target task_graph_bench
     python3 bench/engine/count_instructions.py build/release-counted/bench/engine/task_graph_bench "$2"

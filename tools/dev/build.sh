@@ -1,4 +1,4 @@
-# What configures and builds, ./dev build and ./dev cli.
+# Configuring and building: ./dev build and ./dev cli.
 
 find_nvcc() {
   if ! quietly has nvcc && [[ -x /usr/local/cuda/bin/nvcc ]]; then

@@ -1,11 +1,11 @@
-# What every command of ./dev uses: messages, the number of jobs, and the nearest name.
+# Functions of every command: messages, the number of jobs, and the nearest name.
 
 jobs=${JOBS:-$(nproc)}
 
 say() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 die() { printf 'dev: %s\n' "$*" >&2; exit 1; }
 
-# nearest WORD CANDIDATE...: "; did you mean 'X'?" for the one that shares the most letters, or "".
+# nearest WORD CANDIDATE...: prints "; did you mean 'X'?" with the candidate that shares the most letters, or nothing.
 nearest() {
   local word=$1 best='' most=0 candidate shared letters i
   shift

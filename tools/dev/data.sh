@@ -1,4 +1,4 @@
-# What comes out of pinned wheels: data/wheels.json says what, and data/fetch.py gets it once.
+# Data and libraries from pinned wheels: data/wheels.json lists them, and data/fetch.py fetches each once.
 data_dir=$(realpath -m "${OPKIT_DATA_DIR:-build/data}")
 export OPKIT_DATA_DIR=$data_dir
 models=(magika rapidocr_onnxruntime silero_vad)
@@ -8,8 +8,8 @@ fetch() {  # PACKAGE..., for which the command has called want_wheels
   python3 data/fetch.py "$@" || die "cannot go on without $*"
 }
 
-# dlpack/dlpack.h with DLManagedTensorVersioned (1.0 and later), which distributions often lack. Of
-# the wheel that carries one only the header is taken.
+# dlpack/dlpack.h with DLManagedTensorVersioned (1.0 and later), which distributions often lack. Only
+# the header of a wheel is used.
 dlpack_include=
 has_versioned_dlpack() {
   g++ -fsyntax-only "$@" -x c++ - <<<'#include <dlpack/dlpack.h>

@@ -1,6 +1,6 @@
 # ./dev format and ./dev tidy.
 
-# The C++ files, those that git does not track yet too, each ended by a nul.
+# Prints the C++ files, with those that git does not track yet, each ended by a nul.
 cpp_files() {
   git ls-files -coz --exclude-standard '*.hpp' '*.ipp' '*.h' '*.cpp' '*.cc' '*.cu' ':!single_include/opkit'
 }

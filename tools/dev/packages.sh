@@ -88,14 +88,14 @@ want_demo() {
   want_fonts
 }
 
-# What fetching these wheels takes: nothing if they are there.
+# Wants the packages that fetch these wheels; none if the wheels are there.
 want_wheels() {  # PACKAGE...
   want python3 has python3
   quietly python3 data/fetch.py --check "$@" || want python3-pip python3 -m pip --version
 }
 want_venv() { want python3-venv python3 -m ensurepip --version; }
 
-# LLVM's tools: version 16, which the project is developed with, or else one above it.
+# LLVM's tools: version 16, which the project is developed with, or a later one.
 find_llvm() {  # NAME: prints the program to use, `clang++-16`; fails if there is none
   local version
   for version in {16..30}; do
@@ -141,14 +141,14 @@ sanitizers_link() {
   done
 }
 
-# The version that the code is formatted with, where the distribution has it: others differ in places.
+# Wants the version that the code is formatted with, if the distribution has it. Other versions differ in places.
 want_clang_format_if_there() {
   ! quietly has clang-format-16 && can_install || return 0
   apt_update
   ! quietly apt-cache show clang-format-16 || missing+=(clang-format-16)
 }
 
-# For the report's page. Ubuntu has it as a snap alone.
+# Chromium opens the report's page. Ubuntu has it only as a snap.
 want_chromium() {
   local name
   for name in chromium chromium-browser google-chrome chrome; do
@@ -157,12 +157,12 @@ want_chromium() {
   if grep -q '^ID=debian$' /etc/os-release; then want chromium has chromium; fi
 }
 
-# A compiler for ARM64 and an emulator.
+# Wants a compiler for ARM64 and an emulator.
 want_arm64() {
   want g++-aarch64-linux-gnu has aarch64-linux-gnu-g++
   want qemu-user has qemu-aarch64
 }
-# Where the distribution has them; elsewhere the test says that it is skipped.
+# Wants them if the distribution has them; the test reports that it is skipped otherwise.
 want_arm64_if_there() {
   ! { quietly has aarch64-linux-gnu-g++ && quietly has qemu-aarch64; } && can_install || return 0
   apt_update

@@ -1,4 +1,4 @@
-# Tests that go on for as long as one likes: ./dev differential, stress and fuzz.
+# Tests that run for a given time: ./dev differential, stress and fuzz.
 
 differential_command() {
   local options=("$@")
@@ -44,8 +44,8 @@ stress_command() {
   build/gcc/tests/stress/stress --minutes "$minutes" --seed "${rest[1]:-$RANDOM$RANDOM}"
 }
 
-# Findings are left in build/fuzz/NAME, as is what was found interesting, which the next run begins
-# with.
+# Leaves findings in build/fuzz/NAME-*, and interesting inputs, with which the next run begins, in
+# build/fuzz/NAME.
 fuzz_command() {
   local minutes rest names=() all=() name failed=() seeds
   read_minutes fuzz "$@"

@@ -2,11 +2,11 @@
 ctest_output=(--output-on-failure --test-output-size-passed 10000000
               --test-output-size-failed 10000000)
 
-failures=()   # what went wrong before ctest could count it
+failures=()   # failures before ctest, which ctest does not count
 reports=()    # the JUnit files of this run
 summary_options=()
 test_arguments=()  # to configure with
-peer_argument=     # and where the peers of tests/differential are needed
+peer_argument=     # for tests/differential, the Python with its peers
 peer_onnxruntime=
 
 # test_preset PRESET CMAKE_ARGUMENT...: one configuration of the suite, from configuring to its report.
@@ -68,7 +68,7 @@ test_folder() {
   reports+=("$report")
 }
 
-# Each backend's tests, but for those that nothing here can compile.
+# Runs each backend's tests, except those that need a missing compiler.
 test_backends() {
   local backend
   for backend in $(test_programs | grep ^backends/); do
@@ -80,12 +80,12 @@ test_backends() {
   done
 }
 
-# program_of FOLDER: the folder whose program has its tests.
+# program_of FOLDER: prints the folder whose program has its tests.
 program_of() {
   local below=${1#backends/}
   echo "${1%"$below"}${below%%/*}"
 }
-# The folders that hold tests, or parts of them.
+# Prints the folders that hold tests.
 test_folders() {
   find tests -mindepth 2 \( -name '*_test.c*' -o -name CMakeLists.txt \) -printf '%P\n' |
     sed 's|/[^/]*$||' | LC_ALL=C sort -u

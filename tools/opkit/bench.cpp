@@ -1,4 +1,4 @@
-// opkit bench: how fast a model runs and how much memory that takes, as JSON.
+// opkit bench: measures the speed and the memory of a model, as JSON.
 #include <CLI/CLI.hpp>
 #include <memory>
 
@@ -19,7 +19,7 @@ struct BenchCommand {
   ModelOptions model;
   std::string output = "-";
   double seconds = 2;
-  int runs = 0;  // 0: for as long as `seconds`
+  int runs = 0;  // 0: `seconds` decides
   int warmup = 3;
   bool nodes = false;
 };
@@ -86,7 +86,7 @@ void Bench(BenchCommand& command) {
   executor.Run();
   const double first_result_ms = read_ms + planning.ms();
   model = OnnxModel();                // the plan has all that a run reads
-  OutputFile output(command.output);  // before the measurement, which would be in vain
+  OutputFile output(command.output);  // fails before the measurement, not after it
   const Times times = Measure(executor, command);
 
   JsonObject report, shapes;

@@ -1,5 +1,5 @@
-// opkit check: every operator of a library against its own claims, on inputs made here, and every
-// partitioner on a graph made here, each in a process of its own.
+// opkit check: compares each operator of a library with its own claims on generated inputs, and
+// runs each partitioner on a generated graph, each in a separate process.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -31,15 +31,15 @@ using namespace opkit;
 struct CheckCommand {
   std::string library, op;
   std::vector<std::string> attributes;  // name=value
-  std::vector<std::string> shapes;      // of the inputs, or one for all
-  double seconds = kChildSeconds;       // of one step
+  std::vector<std::string> shapes;      // one for each input, or one for all
+  double seconds = kChildSeconds;       // limit of one step
 };
 
-// What was found of one operator.
+// The result of the checks of one operator.
 struct Findings {
   std::vector<std::string> wrong, not_checked;
-  std::set<std::string> inputs;  // that it was run on
-  bool more = false;             // on those of CheckOperator too
+  std::set<std::string> inputs;  // the inputs of its runs
+  bool more = false;             // CheckOperator ran too, on further inputs
   int runs = 0;
 
   void Add(const CheckReport& report) {
@@ -48,7 +48,7 @@ struct Findings {
     for (const std::string& note : report.notes) AddOnce(&not_checked, note);
   }
   void NotChecked(const std::string& what) { AddOnce(&not_checked, what); }
-  // The same of other inputs, which are in brackets at its end, is said once.
+  // Adds a text once: texts that differ only in the inputs, in brackets at the end, are equal.
   static void AddOnce(std::vector<std::string>* list, const std::string& text) {
     const std::string what = text.substr(0, text.rfind("  ["));
     for (const std::string& known : *list)
@@ -76,7 +76,7 @@ Arguments ParseAttributes(const std::vector<std::string>& settings) {
   return out;
 }
 
-// In the child: one operator of the library.
+// Checks one operator of the library, in the child process.
 class OperatorChecks {
  public:
   OperatorChecks(const Library& library, const CheckCommand& command, const ChildVoice& voice)
@@ -124,7 +124,7 @@ class OperatorChecks {
           "InvokeOptions::num_outputs; setParseAttrs declares the number");
     for (const detail::InputTypes& inputs : all) {
       CheckOn(def, inputs);
-      if (!findings_.wrong.empty()) break;  // one list of inputs that shows it is enough
+      if (!findings_.wrong.empty()) break;  // one list of inputs is enough to show a mistake
     }
     if (own_ && takes_all_ && shapes_.empty() && findings_.wrong.empty()) CheckMore(op);
     for (const auto& [dtype, reasons] : refused_) {
@@ -164,7 +164,7 @@ class OperatorChecks {
       } else if (LeavesShapesOpen(def, tensors)) {
         findings_.NotChecked("it does not infer its outputs' shapes: " + refusal);
         return;
-      } else if (!own_) {  // it need not take every dtype that the operator has
+      } else if (!own_) {  // a further kernel may refuse dtypes of the operator
         refused_[inputs.empty() ? "" : StrCat(inputs[0].dtype)].push_back(refusal);
         return;
       }
@@ -173,8 +173,8 @@ class OperatorChecks {
     findings_.Add(report);
     if (report.ok() && own_ && HasGradient(def.type())) CheckBackward(def, tensors);
   }
-  // What the lists lack: empty and odd shapes, one after another in one operator, and each value of
-  // its text attributes; in a child of its own, which names the inputs of a crash.
+  // Runs the operator on empty and odd shapes in turn and with each value of its text attributes,
+  // in a further child process, which names the inputs of a crash.
   void CheckMore(const std::string& op) {
     voice_.Step("its runs on empty and odd inputs", /*limited=*/false);
     CheckOptions options;
@@ -185,16 +185,16 @@ class OperatorChecks {
   }
   CheckReport Report(const OperatorDef& def, const std::vector<Tensor>& inputs) const {
     CheckOptions options;
-    options.in_child = false;  // this is one
+    options.in_child = false;  // this process is a child already
     CheckReport report = CheckOperator(def, inputs, options);
-    // Of an operator that exists the library's kernels alone.
+    // For an operator of the program, keeps the findings of the library's kernels only.
     const std::string tag = "/" + library_.backend() + "; ";
     if (!own_)
       std::erase_if(report.findings,
                     [&](const std::string& text) { return text.find(tag) == text.npos; });
     return report;
   }
-  // Its outputs have the shapes that whoever runs it gives them.
+  // True if the caller gives the shapes of the outputs.
   static bool LeavesShapesOpen(const OperatorDef& def, const std::vector<Tensor>& inputs) {
     std::vector<TensorInfo> infos;
     for (const Tensor& input : inputs) infos.push_back(TensorInfo::Of(input));
@@ -208,7 +208,7 @@ class OperatorChecks {
       detail::SetNumber(*tensor, i, std::fabs(detail::GetNumber(*tensor, i)));
   }
 
-  // Its backward functions write into memory of their own as well.
+  // Checks the backward functions, which write to memory of their own.
   void CheckBackward(const OperatorDef& def, const std::vector<Tensor>& inputs) {
     const std::string backward = def.type() + "_backward";
     std::string refusal;
@@ -226,13 +226,13 @@ class OperatorChecks {
     options.gradient = false;
     options.in_child = false;
     CheckReport report = CheckOperator(node, all, options);
-    // One that needs the state of a forward run cannot be called alone.
+    // A backward operator that needs the state of a forward run cannot run alone.
     if (!report.ok() && Run(node, all, &refusal).empty()) return;
     for (std::string& finding : report.findings) finding = "backward: " + finding;
     findings_.Add(report);
   }
 
-  // Empty, and why, where it fails.
+  // Returns no outputs and sets the reason if the run fails.
   std::vector<Tensor> Run(const OperatorDef& def, const std::vector<Tensor>& inputs,
                           std::string* refusal) const {
     InvokeOptions options;
@@ -329,7 +329,8 @@ std::string CheckPartitioner(const std::string& name, const ChildVoice& voice) {
   return "-" + TextOf(findings);
 }
 
-// What the library is, its operators with a summary of each, and its partitioners: "\n" between.
+// Returns lines: the library's name and version, its operators with a summary each, and its
+// partitioners.
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> out;
   for (size_t begin = 0; begin < text.size();) {
@@ -346,8 +347,8 @@ void Unload(Library* library, const ChildVoice& voice) {
   library->Unload();
   voice.Step("the end of the program");
 }
-// What is wrong with a library that has only been loaded, when it is unloaded or its program ends;
-// `loaded` tells of the latter.
+// Returns what fails when a library that was only loaded is unloaded or its program ends; `loaded`
+// is the outcome of a program that only loaded it.
 std::string EndingOf(const std::string& path, double seconds, const ChildOutcome& loaded) {
   if (!loaded.failure.empty()) return Sentence(loaded) + ", at the end of a program that loaded it";
   const ChildOutcome unloaded = RunInChild(seconds, [&](const ChildVoice& voice) {
@@ -359,10 +360,10 @@ std::string EndingOf(const std::string& path, double seconds, const ChildOutcome
   return unloaded.failure.empty() ? "" : Sentence(unloaded) + ", during " + unloaded.step;
 }
 
-// Nothing of the library runs in this process.
+// No code of the library runs in this process.
 void Check(const CheckCommand& command) {
   const std::string& path = command.library;
-  ParseAttributes(command.attributes);  // what is wrong with these is said first
+  ParseAttributes(command.attributes);  // their mistakes come before those of the library
   for (const std::string& shape : command.shapes) ParseShape(shape);
   const ChildOutcome loaded = RunInChild(command.seconds, [&](const ChildVoice& voice) {
     const Library library = LoadLibrary(path);
@@ -395,7 +396,7 @@ void Check(const CheckCommand& command) {
     const ChildOutcome outcome = RunInChild(command.seconds, [&](const ChildVoice& voice) {
       voice.Step("its loading");
       Library library = LoadLibrary(path);
-      // What goes wrong outside the checker's own runs does not crash where it is freed.
+      // Damage from outside the checker's own runs must not crash at the end of this scope.
       SetAllocator(DeviceType::kCPU, &GuardAllocator::Global());
       const std::string text = answer(library, voice);
       voice.Answer(text);

@@ -8,7 +8,7 @@
 namespace cli {
 namespace {
 
-// A Failure as an answer, which begins with this mark.
+// Begins the answer of a child that is a Failure.
 constexpr char kFailed = '\0';
 std::string AnswerOf(const Failure& failure) {
   return std::string{kFailed, static_cast<char>(failure.code())} + failure.what() + '\0' +

@@ -1,4 +1,4 @@
-// Work in a process of its own, whose Failures are thrown here.
+// Runs work in a child process and throws its Failures in this one.
 #ifndef OPKIT_TOOLS_OPKIT_CHILD_HPP_
 #define OPKIT_TOOLS_OPKIT_CHILD_HPP_
 
@@ -13,8 +13,8 @@ using opkit::detail::ChildOutcome;
 using opkit::detail::ChildVoice;
 using ChildWork = std::function<ChildEnd(const ChildVoice& voice)>;
 
-// As opkit::detail::RunInChild; a Failure that the work throws is thrown here, and an opkit::Error
-// is one with kRunFailed.
+// Calls opkit::detail::RunInChild. Rethrows a Failure of the work here, and an opkit::Error as a
+// Failure with kRunFailed.
 ChildOutcome RunInChild(double seconds, const ChildWork& work);
 
 }  // namespace cli

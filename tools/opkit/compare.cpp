@@ -1,5 +1,5 @@
-// opkit compare: a model run twice, by the backends asked for and by others that are trusted, and
-// the first node whose value differs.
+// opkit compare: runs a model with the given backends and with trusted backends, and names the
+// first node whose value differs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -22,8 +22,8 @@ struct CompareCommand {
   bool random = false, end_to_end = false;
 };
 
-// What runs the model in the second run: backends, or one partitioner, which takes each node by
-// itself so that all values between nodes can be compared.
+// Returns the options of the trusted run: backends, or one partitioner, which takes each node by
+// itself, so that all values between nodes can be compared.
 ModelOptions Trusted(const CompareCommand& command) {
   ModelOptions options = command.model;
   options.backends.clear();

@@ -12,7 +12,7 @@ OutputFile::OutputFile(const std::string& path) {
 
 void OutputFile::Write(std::string_view text) {
   if (!file_) {
-    std::fwrite(text.data(), 1, text.size(), stdout);  // what goes wrong, main finds at the end
+    std::fwrite(text.data(), 1, text.size(), stdout);  // main checks stdout at the end
     return;
   }
   FailWith(ExitCode::kBadFile, "", [&] {

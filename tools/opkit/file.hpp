@@ -1,4 +1,4 @@
-// Whole files of text out: "-" is standard output.
+// Writes whole files of text; "-" is standard output.
 #ifndef OPKIT_TOOLS_OPKIT_FILE_HPP_
 #define OPKIT_TOOLS_OPKIT_FILE_HPP_
 
@@ -10,12 +10,12 @@
 
 namespace cli {
 
-// A file that is opened before work is done for what it is to hold, and has what it had until then.
-// Failures (kBadFile) name the file and say what the system says.
+// A file that is opened before the work for its content begins. It keeps its old content until
+// Write. Throws Failures (kBadFile) with the file's name and the system's message.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
-  void Write(std::string_view text);  // all that it is to hold
+  void Write(std::string_view text);  // the whole content
 
  private:
   std::optional<opkit::detail::OutputFile> file_;  // none: standard output

@@ -1,4 +1,4 @@
-// opkit inspect: what is in a model, what runs it, what it costs, and where in memory it lies.
+// opkit inspect: shows the nodes of a model, their kernels and costs, and the memory plan.
 #include <CLI/CLI.hpp>
 #include <memory>
 
@@ -19,7 +19,7 @@ struct InspectCommand {
   std::string dot, svg;
 };
 
-// Sums of costs are doubles: those of integers would wrap.
+// Costs are summed as doubles, because sums of integers could overflow.
 std::string Bytes(double value) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   int unit = 0;
@@ -47,13 +47,13 @@ std::string OutputTypes(const Plan& plan, const OperatorDef& def) {
     if (!output.empty()) types += (types.empty() ? "" : " ") + ToString(plan.type(output));
   return types;
 }
-// The node without its operator.
+// Returns the text of the node without its operator.
 std::string ValuesOf(const OperatorDef& def) {
   const std::string text = ToString(def);
   return Printable(text.substr(std::min(text.size(), def.type().size() + 1)));
 }
 
-// What the model says of its inputs, and with which shapes the rest was found.
+// Lists the declared types of the inputs, the shapes chosen here, and the outputs.
 std::string Interface(const Graph& graph, const Plan& plan) {
   Table table("lll");
   for (const GraphInput& input : graph.inputs()) {
@@ -68,7 +68,7 @@ std::string Interface(const Graph& graph, const Plan& plan) {
   return out + Heading("outputs") + outputs.Format(false, stdout);
 }
 
-// Of a plan whose shapes are open: which kernels run, and what that costs, depends on them.
+// Lists the nodes of a plan with open shapes, whose kernels and costs are not known.
 std::string OpenNodes(const Plan& plan) {
   Table table("rlll");
   table.Add({"node", "operator", "output", "values"});
@@ -129,8 +129,8 @@ bool IsOpen(const std::vector<GraphInput>& shapes) {
   return false;
 }
 
-// The plan for extents of 1 where neither the model nor the command line says them. Where these
-// cannot be 1, the plan for any extents, and `why`.
+// Returns the plan with an extent of 1 for each that neither the model nor the command line gives.
+// If these cannot be 1, returns the plan for open extents and sets `why`.
 Plan PlanToInspect(const Graph& graph, const ModelOptions& options, std::string* why) {
   const std::vector<GraphInput> known = KnownShapes(graph, options);
   if (!IsOpen(known)) return MakePlan(graph, known, options);
@@ -169,7 +169,7 @@ void Inspect(InspectCommand& command) {
     std::fprintf(stderr, "opkit: %s: '%s' is not written\n", kNothingToDraw,
                  Printable(command.svg).c_str());
   }
-  if (command.dot == "-" || command.svg == "-") return;  // the picture alone
+  if (command.dot == "-" || command.svg == "-") return;  // standard output has the drawing only
   WriteFile("-", About(model, plan, command.model.path) + Interface(model.graph, plan) +
                      Nodes(plan) + Memory(plan));
 }

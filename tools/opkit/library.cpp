@@ -1,4 +1,4 @@
-// opkit lib: what an operator library holds.
+// opkit lib: lists what an operator library holds.
 #include "library.hpp"
 
 #include <CLI/CLI.hpp>
@@ -53,7 +53,7 @@ void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths) {
       ->option_text("FILE.so ...");
 }
 
-// A library without operators is told here, where it matters, and not in a line of the log as well.
+// Silences the log, since a library without operators gets a message of its own.
 struct NoLog {
   const LogHook before = SetLogHook([](LogLevel, std::string_view, std::string_view) {});
   ~NoLog() { SetLogHook(before); }
@@ -68,7 +68,7 @@ Library LoadLibrary(const std::string& path) {
   }
 }
 void LoadLibraries(const std::vector<std::string>& paths) {
-  std::map<std::string, std::string> definers;  // by operator: the library that was named before
+  std::map<std::string, std::string> definers;  // by operator: the latest library with it
   for (const std::string& path : paths) {
     const Library library = LoadLibrary(path);
     if (library.operators().empty() && library.partitioners().empty() && library.passes().empty())

@@ -1,5 +1,5 @@
-// Operator libraries on the command line: --library of the commands that run or show operators, and
-// what `lib` and `check` have in common.
+// Operator libraries on the command line: the option --library, and functions that `lib` and
+// `check` share.
 #ifndef OPKIT_TOOLS_OPKIT_LIBRARY_HPP_
 #define OPKIT_TOOLS_OPKIT_LIBRARY_HPP_
 
@@ -12,26 +12,26 @@
 
 namespace cli {
 
-// --library FILE.so, as often as one likes.
+// Adds --library FILE.so, which may be given several times.
 void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths);
 
-// Failures (kBadFile) say what is wrong with the file. Its operators stand before built-in ones of
-// the same name.
+// Loads a library; its operators take the place of built-in operators of the same name. Throws a
+// Failure (kBadFile) that says what is wrong with the file.
 opkit::Library LoadLibrary(const std::string& path);
 void LoadLibraries(const std::vector<std::string>& paths);
 
-// The kernels of this operator that the library has: device types, and backends if they have names,
-// "cpu, cpu (fast)".
+// Returns the library's kernels of this operator: device types, and backends with a name, "cpu, cpu
+// (fast)".
 std::string KernelsOf(const opkit::Library& library, const std::string& op);
-// What it does, in a sentence.
+// Returns the first sentence of the operator's documentation.
 std::string SummaryOf(const opkit::Library& library, const std::string& op);
-// "libgemm.so: 2 operators, …"
+// Returns the line "libgemm.so: 2 operators, …".
 std::string HeadOf(const opkit::Library& library);
 
-// --timeout SECONDS: how long one step of a child may take.
+// Adds --timeout SECONDS, the limit of one step of a child.
 constexpr double kChildSeconds = 60;
 void AddTimeoutOption(CLI::App& app, double* seconds);
-// "…/libx.so crashes while it is loaded", for a child that ended so.
+// Returns the Failure "…/libx.so crashes while it is loaded" for a child with this outcome.
 Failure FailedWhileLoading(const std::string& path, const ChildOutcome& outcome);
 
 }  // namespace cli

@@ -40,13 +40,13 @@ Exit codes:
 An error is one line on stderr. Colours and progress bars appear on terminals
 only; NO_COLOR turns the colours off.)";
 
-// The subcommand that was named last, or the program.
+// Returns the subcommand that was named last, or the program.
 const CLI::App& Innermost(const CLI::App& program) {
   const auto named = program.get_subcommands();
   return named.empty() ? program : *named.back();
 }
 
-// What CLI11 finds, with the nearest name where one is unknown.
+// Returns the mistake that CLI11 found, with the nearest name if a name is unknown.
 Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App& command = Innermost(program);
   const bool at_top = &command == &program;

@@ -34,7 +34,7 @@ size_t FindInput(const Graph& graph, std::string_view name) {
                                             SuggestName(name, InputNames(graph))));
 }
 
-// "name=value", where a name of an input may have a '=' in it.
+// Splits "name=value"; the name of an input may contain '='.
 struct Setting {
   size_t input;
   std::string value;
@@ -48,7 +48,7 @@ Setting Split(const Graph& graph, const std::string& text, const char* option) {
   return {FindInput(graph, text.substr(0, at)), text.substr(at + 1)};
 }
 
-// What is known of each input: its tensor, or its shape.
+// Finds the tensor or the shape of each input.
 class InputResolver {
  public:
   InputResolver(const Graph& graph, const ModelOptions& options)
@@ -66,7 +66,7 @@ class InputResolver {
 
   bool has_tensor(size_t i) const { return tensors_[i].initialized(); }
   const Tensor& tensor(size_t i) const { return tensors_[i]; }
-  // As open as the model leaves what is not known otherwise.
+  // Returns the input with unknown extents left open, as in the model.
   GraphInput Known(size_t i) const {
     GraphInput out = graph_.inputs()[i];
     if (shapes_[i]) {
@@ -80,7 +80,7 @@ class InputResolver {
     }
     return out;
   }
-  // With 1 for what is not known otherwise.
+  // Returns the input with 1 for each unknown extent.
   GraphInput Resolve(size_t i) const {
     const GraphInput& input = graph_.inputs()[i];
     if (has_tensor(i)) return {input.name, TensorInfo(tensor(i).dtype(), tensor(i).shape())};
@@ -187,7 +187,7 @@ bool IsAllowed(const std::string& backend, const ModelOptions& options) {
   return false;
 }
 
-// Why none of the backends asked for has a kernel that takes the node.
+// Returns why no given backend has a kernel that takes the node.
 std::string WhyNone(const OperatorDef& def, const GraphView& view, const GraphTypes& types,
                     int node, const ModelOptions& options) {
   std::string out;
@@ -198,9 +198,9 @@ std::string WhyNone(const OperatorDef& def, const GraphView& view, const GraphTy
   return out;
 }
 
-// Selection falls back to backends that nobody asked for; here that is an error. Not in the
-// branches of an If: which kernels those get is known when they run. If itself is the reference
-// backend's alone, which has a kernel of every operator.
+// Throws if the selection fell back to a backend that was not given. The branches of an If are not
+// checked, because their kernels are chosen when they run. If itself has only a kernel of the
+// reference backend, which has one of every operator.
 void CheckBackends(const Plan& plan, const ModelOptions& options) {
   const GraphView& view = plan.view();
   for (int node = 0; node < view.num_nodes(); ++node) {
@@ -222,7 +222,7 @@ void CollectUnknown(const Graph& graph, std::set<std::string>* types) {
       if (const Graph* inner = GraphOf(*item.graph)) CollectUnknown(*inner, types);
   }
 }
-// What the reader says of a file where it takes any operator; empty for nothing.
+// Returns the reader's error for the file if unknown operators are allowed; empty without one.
 std::string WrongBesideOperators(const std::string& path, std::set<std::string>* types) {
   try {
     CollectUnknown(LoadOnnx(path, {.allow_unknown_operators = true}), types);
@@ -231,14 +231,15 @@ std::string WrongBesideOperators(const std::string& path, std::set<std::string>*
     return Describe(error);
   }
 }
-// "; it needs A and B", where the reader has named the first it met: empty for one alone.
+// Returns "; unknown operators: A, B", since the reader names only the first; empty for a single
+// one.
 std::string AllUnknown(const std::set<std::string>& types) {
   if (types.size() < 2) return {};
   return StrCat("; unknown operators: ", std::vector<std::string>(types.begin(), types.end()));
 }
 
-// Whether the graph is right for some inputs and wrong for these. That a kernel refuses its node is
-// no proof: its attributes may be what it refuses.
+// True if the graph is valid for some inputs and invalid for these. A kernel that refuses its node
+// proves nothing, because it may refuse the attributes.
 bool AreInputsWrong(const Graph& graph, const std::vector<GraphInput>& inputs) {
   try {
     const GraphView view(graph);
@@ -248,7 +249,7 @@ bool AreInputsWrong(const Graph& graph, const std::vector<GraphInput>& inputs) {
     } catch (const Error&) {
       return true;
     }
-  } catch (const Error&) {  // it is wrong whatever its inputs are
+  } catch (const Error&) {  // the graph is invalid for all inputs
   }
   return false;
 }
@@ -302,7 +303,7 @@ void AddInputOptions(CLI::App& app, ModelOptions* options) {
 }
 
 OnnxModel LoadModel(ModelOptions& options) {
-  // `--input x=x.npy model.onnx`: lists take what follows them.
+  // In `--input x=x.npy model.onnx` the list has taken the model.
   for (auto* list : {&options.inputs, &options.shapes})
     if (options.path.empty() && !list->empty() && list->back().find('=') == std::string::npos) {
       options.path = list->back();
@@ -310,7 +311,7 @@ OnnxModel LoadModel(ModelOptions& options) {
     }
   if (options.path.empty())
     throw Failure(ExitCode::kUsage, "expected the file of a model", "see the command's --help");
-  FailWith(ExitCode::kUsage, "", [&] {  // the environment may say nonsense
+  FailWith(ExitCode::kUsage, "", [&] {  // environment variables may be invalid
     if (options.threads > 0) SetNumThreads(options.threads);
     return NumThreads();
   });
@@ -327,7 +328,7 @@ OnnxModel LoadModel(ModelOptions& options) {
     if (!missing && error.code() != ErrorCode::kUnsupported)
       throw Failure(CodeOf(error, ExitCode::kBadFile), what);
     std::set<std::string> types;
-    // No operator is missing, but a value, or a file of weights.
+    // A value or a file of weights is missing, not an operator.
     if (WrongBesideOperators(options.path, &types) == what && missing)
       throw Failure(ExitCode::kBadFile, what,
                     "the file is damaged or not whole; onnx.checker says more about it");

@@ -1,5 +1,5 @@
-// From a model's file and what the command line says of its inputs to a plan: what run, bench and
-// inspect have in common. Everything that can be wrong is a Failure with its exit code.
+// Makes a plan of a model's file and the inputs on the command line, for run, bench and the other
+// commands with a model. Each mistake is a Failure with its exit code.
 #ifndef OPKIT_TOOLS_OPKIT_MODEL_HPP_
 #define OPKIT_TOOLS_OPKIT_MODEL_HPP_
 
@@ -22,41 +22,41 @@ struct ModelOptions {
   std::vector<std::string> backends;   // in the order of preference; empty: all
   std::string selection;               // a file of kernels that nodes must have
   int threads = 0;                     // 0: as many as there are CPUs
-  uint64_t seed = 0;                   // of random inputs
-  bool release_constants = false;      // as PlanOptions says, for plans that are run alone
+  uint64_t seed = 0;                   // seed of random inputs
+  bool release_constants = false;      // see PlanOptions; for a model with a single plan
   PartitionOptions partition;
 };
 
-// "2x3" or "2,3". Failure (kUsage) for what is no shape.
+// Reads "2x3" or "2,3". Throws a Failure (kUsage) for other text.
 opkit::Shape ParseShape(const std::string& text);
 
-// MODEL, --shape, --backends, --selection, --library, --threads, --partition, --option.
+// Adds MODEL, --shape, --backends, --selection, --library, --threads, --partition, --option.
 void AddModelOptions(CLI::App& app, ModelOptions* options);
-// --input and --seed, for commands that run the model.
+// Adds --input and --seed, for commands that run the model.
 void AddInputOptions(CLI::App& app, ModelOptions* options);
 
 // Loads the libraries, sets threads and backends for the process, and reads the file.
 opkit::OnnxModel LoadModel(ModelOptions& options);
-// Has plans from now on prefer these backends; `option` names them in a Failure (kUsage) for one
-// that is not there or not allowed.
+// Makes later plans prefer these backends. Throws a Failure (kUsage) that names `option` for an
+// unknown or forbidden backend.
 void PreferBackends(const std::vector<std::string>& backends, const std::string& option);
 
-// Tensors for the inputs: those of --input, checked against what the model says; the others random
-// (numbers in [0, 1), integers 0 or 1) where `random` allows it. Extents that the model leaves open
-// are those of --shape, those of the same symbol in another input, or else 1.
+// Returns a tensor for each input: that of --input, checked against the model, or a random one
+// (numbers in [0, 1), integers 0 or 1) if `random`. Open extents come from --shape, from the same
+// symbol in another input, or are 1.
 std::vector<opkit::NamedTensor> MakeInputs(const opkit::Graph& graph, const ModelOptions& options,
                                            bool random);
-// The dtypes and shapes alone that MakeInputs would choose.
+// Returns the dtypes and shapes that MakeInputs would choose.
 std::vector<opkit::GraphInput> ChooseShapes(const opkit::Graph& graph, const ModelOptions& options);
-// The same, with what is not said left as open as it is in the model.
+// Returns the same with unknown extents left open, as in the model.
 std::vector<opkit::GraphInput> KnownShapes(const opkit::Graph& graph, const ModelOptions& options);
 std::vector<opkit::GraphInput> ShapesOf(const std::vector<opkit::NamedTensor>& inputs);
 
-// The graph for inputs of these shapes alone.
+// Returns the graph with these inputs in place of its own.
 opkit::Graph WithShapes(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs);
-// The plan for inputs of these shapes, all nodes on the backends that were asked for; where shapes
-// are open the backends are not checked. `report`, if given, is filled in with what partitioners
-// took.
+// Returns the plan for inputs of these shapes with all nodes on the given backends, which are
+// checked only if all shapes are known. Fills in `report`, if given, with the subgraphs of
+// partitioners.
 opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs,
                      const ModelOptions& options, opkit::PartitionReport* report = nullptr);
 

@@ -1,4 +1,4 @@
-// opkit ops: what the operators of this program are and how they are used, from their schemas.
+// opkit ops: lists the operators of this program and documents them from their schemas.
 #include <CLI/CLI.hpp>
 #include <memory>
 

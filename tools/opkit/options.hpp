@@ -1,4 +1,4 @@
-// Checks of option values that say what was expected.
+// Checks of option values, with messages that say what was expected.
 #ifndef OPKIT_TOOLS_OPKIT_OPTIONS_HPP_
 #define OPKIT_TOOLS_OPKIT_OPTIONS_HPP_
 
@@ -10,8 +10,8 @@
 
 namespace cli {
 
-// A whole number in [lowest, highest]. Without leading zeros: CLI11, which converts it, would take
-// such a one for octal.
+// Accepts a whole number in [lowest, highest] without leading zeros, which CLI11 would convert as
+// an octal number.
 inline CLI::Validator WholeNumber(int64_t lowest,
                                   int64_t highest = std::numeric_limits<int64_t>::max()) {
   const auto check = [=](const std::string& text) -> std::string {
@@ -29,7 +29,7 @@ inline CLI::Validator WholeNumber(int64_t lowest,
   return CLI::Validator(check, "");
 }
 
-// A number of 0 or more.
+// Accepts a number of 0 or more.
 inline CLI::Validator NotNegative() {
   const auto check = [](const std::string& text) -> std::string {
     double value = 0;
@@ -41,7 +41,7 @@ inline CLI::Validator NotNegative() {
   return CLI::Validator(check, "");
 }
 
-// Seconds, above 0 and at most a million.
+// Accepts seconds above 0, at most a million.
 inline CLI::Validator Seconds() {
   const auto check = [](const std::string& text) -> std::string {
     double value = 0;

@@ -1,5 +1,5 @@
-// opkit partition: which parts of a model a partitioner takes, why the others stay, and the graph
-// that comes of it. The program has one partitioner of its own, by_operator; libraries bring more.
+// opkit partition: shows which parts of a model a partitioner takes and why the others stay, and
+// writes the resulting graph. The program has the partitioner by_operator; libraries bring more.
 #include "partition.hpp"
 
 #include <CLI/CLI.hpp>
@@ -21,8 +21,8 @@ namespace {
 
 using namespace opkit;
 
-// Takes the operators that its option `ops` names, for the program to run them: to see what a
-// library that takes these would get.
+// Takes the operators of its option `ops` and leaves their run to the program: a trial of what a
+// library that takes these operators would get.
 void TakeByOperator(const PartitionView& view, PartitionAnswer& answer,
                     const PartitionArguments& options) {
   std::string ops;
@@ -48,8 +48,7 @@ void WriteSvg(const std::string& path, const std::string& dot) {
   std::string quoted = "'";
   for (const char c : path) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   std::FILE* const graphviz = popen(("dot -Tsvg -o " + quoted + "' 2> /dev/null").c_str(), "w");
-  // Where the shell finds no dot, nobody reads what is written, and the signal would end this
-  // program.
+  // If the shell finds no dot, the write raises SIGPIPE, which would end this program.
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   bool written = graphviz && std::fwrite(dot.data(), 1, dot.size(), graphviz) == dot.size();
   if (graphviz) written = pclose(graphviz) == 0 && written;

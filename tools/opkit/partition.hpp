@@ -1,5 +1,4 @@
-// Partitioners on the command line: --partition and --option of the commands that run a model, and
-// of opkit partition.
+// Partitioners on the command line: the options --partition and --option of commands with a model.
 #ifndef OPKIT_TOOLS_OPKIT_PARTITION_HPP_
 #define OPKIT_TOOLS_OPKIT_PARTITION_HPP_
 
@@ -16,12 +15,11 @@ struct PartitionOptions {
   std::vector<std::string> options;       // name=value, for each of them
 };
 
-// --partition NAME and --option NAME=VALUE, as often as one likes.
+// Adds --partition NAME and --option NAME=VALUE, which may be given several times.
 void AddPartitionOptions(CLI::App& app, PartitionOptions* options);
-// Failures (kUsage) for an option without a value and options without a partitioner.
+// Throws a Failure (kUsage) for an option without a value and for options without a partitioner.
 std::vector<opkit::PartitionerRequest> RequestsOf(const PartitionOptions& options);
-// Failure (kBadModel) for a partitioner that neither the program nor a library that it has loaded
-// has.
+// Throws a Failure (kBadModel) for a partitioner that neither the program nor a loaded library has.
 void CheckPartitioners(const PartitionOptions& options);
 
 }  // namespace cli

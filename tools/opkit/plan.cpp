@@ -1,4 +1,4 @@
-// opkit plan: offsets for buffers with lifetimes, from a table into a table.
+// opkit plan: reads a table of buffers with lifetimes and writes it with their offsets.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <condition_variable>
@@ -28,7 +28,7 @@ struct PlanCommand {
   uint64_t seed = 0;
 };
 
-// Shows how much of its time the search has used, from a thread of its own.
+// Shows from its own thread how much of its time the search has used.
 class SearchProgress {
  public:
   explicit SearchProgress(double seconds) {
@@ -76,7 +76,7 @@ MemoryTable ReadTable(const std::string& path) {
 void PlanTable(const PlanCommand& command) {
   const MemoryTable table = ReadTable(command.table);
   MemoryPlanOptions options;
-  options.max_steps = 0;  // by greedy orders alone
+  options.max_steps = 0;  // greedy orders only
   MemoryPlan plan = FailWith(ExitCode::kBadFile, "correct " + command.table,
                              [&] { return PlanMemory(table.buffers, options); });
   if (plan.lower_bound_bytes > command.capacity)

@@ -15,18 +15,18 @@ class App;
 
 namespace cli {
 
-// Documented in `opkit --help`.
+// The exit codes, which `opkit --help` documents.
 enum class ExitCode {
   kSuccess = 0,
-  kRunFailed = 1,  // an operator, a check of one, or too little memory
-  kUsage = 2,      // the command line
-  kBadFile = 3,    // cannot be read or written, or is damaged
-  kBadModel = 4,   // an operator or opset that is not there, no kernel of the backends asked for
-  kBadInput = 5,   // does not fit the model
-  kNoPlan = 6,     // within the capacity
+  kRunFailed = 1,  // an operator failed, a check found a mistake, or memory ran out
+  kUsage = 2,      // the command line is wrong
+  kBadFile = 3,    // a file cannot be read or written, or is damaged
+  kBadModel = 4,   // an unknown operator or opset, or no kernel of the given backends
+  kBadInput = 5,   // an input does not fit the model
+  kNoPlan = 6,     // no memory plan within the capacity
 };
 
-// Ends the program with one line on stderr: what is wrong, and how to mend it.
+// Ends the program with one line on stderr: the mistake, and how to correct it.
 class Failure : public std::runtime_error {
  public:
   Failure(ExitCode code, const std::string& what, std::string hint = {})
@@ -39,17 +39,16 @@ class Failure : public std::runtime_error {
   std::string hint_;
 };
 
-// The message with its context, its lines joined.
+// Returns the message with its context in one line.
 std::string Describe(const opkit::Error& error);
-// Names in models are anybody's text: control characters, which a terminal would obey, become
-// blanks.
+// Replaces control characters by blanks: a terminal would obey those in the names of a model.
 std::string Printable(std::string_view text);
-// "1 node", "2 nodes".
+// Returns "1 node" or "2 nodes".
 std::string Counted(size_t count, const char* noun);
-// The documentation up to the first full stop that ends a sentence, for a table.
+// Returns the first sentence of a documentation, at most 72 characters of it, for a table.
 std::string FirstSentence(const std::string& doc);
 
-// Calls `f` and makes a Failure of an Error.
+// Calls `f` and rethrows an Error as a Failure.
 template <class F>
 auto FailWith(ExitCode code, const std::string& hint, F&& f) {
   try {

@@ -1,4 +1,4 @@
-// opkit run: a model on .npy files, or on random numbers, into .npy files.
+// opkit run: runs a model on .npy files or random numbers, and writes .npy files.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -35,11 +35,11 @@ struct RunCommand {
   bool random = false, table = false;
 };
 
-// Names of files for names of values, no two the same: those that can be a file's as they are stay
-// so, and others, and a value that comes again, take what is free.
+// Makes a distinct file name for each value. A value's name that is a valid file name is kept;
+// other values, and the second value of a name, get a name that is still free.
 class FileNames {
  public:
-  // `values`: NamedTensors or what else has names.
+  // `values`: NamedTensors, or another range of structs with a name.
   template <class Values>
   explicit FileNames(const Values& values) {
     for (const auto& value : values)
@@ -56,7 +56,7 @@ class FileNames {
 
  private:
   static std::string Replaced(const std::string& value) {
-    constexpr size_t kLongest = 200;  // of the 255 bytes that file systems allow
+    constexpr size_t kLongest = 200;  // file systems allow 255 bytes
     std::string name;
     for (const char c : value.substr(0, kLongest)) {
       const bool kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -66,10 +66,10 @@ class FileNames {
     return name;
   }
 
-  std::set<std::string> used_, plain_;  // plain: those that no value has taken yet
+  std::set<std::string> used_, plain_;  // plain_: valid names that no value has taken yet
 };
 
-// The first few elements, for who asked for no files.
+// Returns the first few elements, for a run without --output-dir.
 std::string Preview(const Tensor& tensor) {
   constexpr int64_t kShown = 6;
   std::string out;
@@ -112,7 +112,7 @@ void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
   WriteFile("-", table.Format(false, stdout));
 }
 
-// NumPy has no bfloat16.
+// Converts bfloat16, which NumPy lacks, to float32.
 Tensor ForNumPy(const Tensor& tensor) {
   if (tensor.dtype() != DType::kBFloat16) return tensor;
   Tensor wide(tensor.shape(), DType::kFloat32);
@@ -132,7 +132,7 @@ void Dump(const std::vector<NodeValue>& values, const std::string& folder) {
                Printable(folder).c_str());
 }
 
-// The last run, for the report; none where its records found no room.
+// Returns the last run for the report; an empty one if its records were dropped.
 RunReport LastRun(const Plan& plan) {
   try {
     return ReportOfRun(plan, Profiler::Read());
@@ -162,7 +162,7 @@ void RunModel(RunCommand& command) {
   Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model, &partition));
   model = OnnxModel();  // the plan has all that a run reads
   for (const auto& folder : {command.output_dir, command.dump})
-    if (folder) MakeFolder(*folder);  // before work is done in vain
+    if (folder) MakeFolder(*folder);  // fails before the run, not after it
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
   if (command.profile || command.report || command.critical_path)

@@ -1,4 +1,4 @@
-// What goes to a person: colours where there is a terminal, progress bars for long work, tables.
+// Output for people: colours and progress bars on a terminal, and tables.
 #ifndef OPKIT_TOOLS_OPKIT_TERMINAL_HPP_
 #define OPKIT_TOOLS_OPKIT_TERMINAL_HPP_
 
@@ -9,21 +9,21 @@
 
 namespace cli {
 
-// A terminal that understands escape sequences.
+// True for a terminal that understands escape sequences.
 bool IsTerminal(std::FILE* stream);
-// The text, coloured where `stream` is a terminal and NO_COLOR is not set.
+// Returns the text, coloured if `stream` is a terminal and NO_COLOR is not set.
 std::string Red(const std::string& text, std::FILE* stream);
 std::string Bold(const std::string& text, std::FILE* stream);
 
-// A line on stderr, where that is a terminal, that shows how far work has come, and is gone when
-// the work is done. Updates cost nothing that matters: it is drawn ten times a second.
+// Shows the progress of work in a line on stderr, if that is a terminal, and removes the line at
+// the end. An update is cheap: the line is drawn at most ten times a second.
 class Progress {
  public:
   Progress(std::string what, int64_t total);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
-  // `done` out of `total`, with `note` behind the bar.
+  // Shows `done` out of `total`, with `note` behind the bar.
   void Update(int64_t done, const std::string& note = {});
 
  private:
@@ -33,13 +33,13 @@ class Progress {
   bool shown_;
 };
 
-// Cells in columns as wide as they need; numbers to the right, text to the left.
+// A table whose columns are as wide as their cells; numbers stand right, text left.
 class Table {
  public:
   // One letter for each column: 'l' for text, 'r' for numbers.
   explicit Table(std::string alignment) : alignment_(std::move(alignment)) {}
   void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  // The first row, where `header`, is bold on a terminal.
+  // Returns the lines. If `header`, the first row is bold on a terminal.
   std::string Format(bool header, std::FILE* stream) const;
 
  private:
@@ -47,7 +47,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// 1234.5 with `digits` behind the point, whatever the locale says.
+// Returns "1234.5" with `digits` after the point, independent of the locale.
 std::string Fixed(double value, int digits);
 
 }  // namespace cli

@@ -13,7 +13,7 @@ namespace {
 
 using namespace opkit;
 
-// The time of each run of an operator.
+// Records the time of each run of an operator.
 class NodeTimes final : public ObserverBase<OperatorBase> {
  public:
   using ObserverBase::ObserverBase;
@@ -33,7 +33,7 @@ std::vector<TensorInfo> InfosOf(const Plan& plan, const std::vector<std::string>
   return infos;
 }
 
-// Not getrusage: its figure survives exec, and may be that of the shell.
+// Reads /proc, because getrusage keeps its figure across exec and may report the shell's.
 int64_t StatusBytes(const char* format) {
   std::FILE* status = std::fopen("/proc/self/status", "r");
   long long kibibytes = 0;
@@ -81,7 +81,8 @@ NetBenchmark TimeNodes(Executor& executor, int runs) {
     row.name = Printable(def.name());
     row.node = node;
     NodeTimes* const observer = observers[static_cast<size_t>(node)];
-    row.ms = observer ? observer->median() : 0;  // in that of the node that computes it
+    row.ms =
+        observer ? observer->median() : 0;  // a fused node's time is in the node that computes it
     row.flops = static_cast<double>(cost.flops);
     row.bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
     if (observer) executor.op(node).DetachObserver(observer);

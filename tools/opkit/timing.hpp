@@ -1,4 +1,4 @@
-// How long runs take, node by node too, and how much memory the process has had.
+// Times of runs and of their nodes, and the memory of the process.
 #ifndef OPKIT_TOOLS_OPKIT_TIMING_HPP_
 #define OPKIT_TOOLS_OPKIT_TIMING_HPP_
 
@@ -9,7 +9,7 @@
 
 namespace cli {
 
-// Milliseconds between two calls.
+// Measures milliseconds between two calls.
 class Stopwatch {
  public:
   Stopwatch() : begin_ns_(opkit::detail::MonotonicNs()) {}
@@ -24,22 +24,22 @@ class Times {
   void Add(double ms) { ms_.push_back(ms); }
   size_t size() const { return ms_.size(); }
   double mean() const;
-  // Between the two nearest times, weighted; 50 is the median. There must be a time.
+  // Interpolates between the two nearest times; 50 is the median. Needs at least one time.
   double Percentile(double percent) const;
 
  private:
   std::vector<double> ms_;
 };
 
-// Of a node of the plan, by its schema.
+// Returns the cost of a node of the plan, by its schema.
 opkit::OpCost CostOf(const opkit::Plan& plan, int node);
 
-// Runs with what is bound, and times every node: medians, sums by operator, rates by the schemas'
-// costs. With several threads nodes may overlap, and their sum is then more than a run takes.
+// Runs with the bound inputs and times every node: medians, sums by operator, rates by the schemas'
+// costs. With several threads nodes may overlap; their sum is then longer than a run.
 opkit::NetBenchmark TimeNodes(opkit::Executor& executor, int runs);
 
-// The resident size of the process now, and the largest that it has had, in bytes; 0 where the
-// system does not say.
+// Return the resident size of the process in bytes, now and at its largest; 0 if the system does
+// not report it.
 int64_t ResidentBytes();
 int64_t PeakResidentBytes();
 

@@ -1,4 +1,4 @@
-// opkit trace: what to do with the traces that `opkit run --profile` writes.
+// opkit trace: compares the traces that `opkit run --profile` writes.
 #include <CLI/CLI.hpp>
 #include <memory>
 
