@@ -11,7 +11,7 @@ A fence of another language under `<!-- run -->` must exit with 0, run in a copy
 -O0: what the compiler optimises is not tested here. Those that compile the runtime in a unit of its
 own run first. The first header-only program compiles as its line says; the others, which would hold
 the same runtime once more, link such a unit of the same folder of headers, where there is one.
-Links to files must lead somewhere.
+Links to files and to headings must lead somewhere.
 """
 import os
 import pathlib
@@ -34,6 +34,14 @@ fence = re.compile(r"(?:<!-- ([^\n]+?) -->\n)?```(\w*)\n(.*?)```", re.S)
 header_only = re.compile(
     r"^g\+\+ (?!.*(?: -c | -shared | -DOPKIT_COMPILED )).* -I(\S+) \S+\.cpp(?= -o )", re.M)
 runs = []
+
+
+def anchors(target):
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", target.read_text(), flags=re.S), re.M)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
 pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
 for page in pages:
     name = page.relative_to(root).as_posix()
@@ -58,10 +66,13 @@ for page in pages:
             into += [opens, f'#line {line} "{name}"', code, "}"]
         elif code not in (root / what).read_text():
             failed.append(f"{name} shows code that is not in {what}:\n{code}")
-    for path in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", text):
+    for path, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", text):
         checked += 1
-        if not (page.parent / path).exists():
+        target = page.parent / path if path else page
+        if not target.exists():
             failed.append(f"{name} links to {path}, which does not exist")
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            failed.append(f"{name} links to {path}#{anchor}, but no heading there has that anchor")
 
 
 def link_runtime(line):

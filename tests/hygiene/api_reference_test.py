@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The reference of the API: the façade's public members have comments, and the pages of a small header are right."""
+"""The site of the documentation: the façade's public members have comments, the pages of a small header are right, and
+every page of docs/ has its place in the site."""
+import importlib.util
 import pathlib
 import sys
 import tempfile
@@ -8,6 +10,10 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "docs"))
 import api_reference  # noqa: E402
+
+SPEC = importlib.util.spec_from_file_location("docs_site", ROOT / "tools" / "docs" / "site.py")
+site = importlib.util.module_from_spec(SPEC)  # Python has a module `site` of its own
+SPEC.loader.exec_module(site)
 
 HEADER = """#ifndef X
 class Thing;
@@ -88,6 +94,25 @@ class ApiReference(unittest.TestCase):
         self.assertEqual(list(reference.missing()), [])
         for page in self.pages:
             self.assertGreater(reference.page(page).count("```cpp"), 2, page)
+
+
+class Site(unittest.TestCase):
+    def test_links_to_pages_stay_and_links_to_other_files_become_text(self):
+        text = "See [a page](b.md#part), [a file](../src/x.cpp), [tables](../bench/results) and [up](../README.md).\n"
+        known = {"docs/b.md", "README.md", "bench/results/README.md"}
+        self.assertEqual(site.site_text("docs/a.md", text, known),
+                         "See [a page](b.md#part), a file, [tables](../bench/results/README.md) and [up](../README.md).\n")
+
+    def test_comments_for_tests_are_left_out_and_lists_are_set_apart(self):
+        text = "<!-- run -->\n```sh\n- no list\n```\nFour things:\n- one\n  - two\n- three\n"
+        self.assertEqual(site.site_text("docs/a.md", text, set()),
+                         "```sh\n- no list\n```\nFour things:\n\n- one\n    - two\n- three\n")
+
+    def test_every_page_of_docs_stands_in_a_section(self):
+        named = [path for section in site.SECTIONS.values() for path in section]
+        self.assertEqual(sorted(path for path in named if path.startswith("docs/")),
+                         sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))
+        self.assertEqual([path for path in named if not (ROOT / path).exists()], [])
 
 
 if __name__ == "__main__":
