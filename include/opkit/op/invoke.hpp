@@ -70,11 +70,11 @@ class ResolvedOperator {
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
   // Marks that a call runs. Moving a ResolvedOperator does not copy the mark.
-  class InCall {
+  class CallGuard {
    public:
-    InCall() = default;
-    InCall(InCall&&) noexcept {}
-    InCall& operator=(InCall&&) noexcept { return *this; }
+    CallGuard() = default;
+    CallGuard(CallGuard&&) noexcept {}
+    CallGuard& operator=(CallGuard&&) noexcept { return *this; }
     bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
     // Release: the next call sees the results of this call.
     void End() { taken_.store(false, std::memory_order_release); }
@@ -86,7 +86,7 @@ class ResolvedOperator {
   const OpSchema* schema_;
   OperatorDef def_;
   detail::ResolvedCall call_;
-  InCall in_call_;
+  CallGuard call_guard_;
 };
 
 namespace detail {

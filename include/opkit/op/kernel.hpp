@@ -125,7 +125,7 @@ struct Kernel {
   // operator from it. The function is null for CPUContext: CreateOperator knows that one.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
-  bool leaves_state = false;  // forward leaves its state for the backward node
+  bool shares_state_with_backward = false;  // forward leaves its state for the backward node
   // Empty: one configuration with standard layouts and the schema's in-place pairs.
   mutable KernelProposer propose;
   // True if a configuration may have other layouts than the standard one.

@@ -9,8 +9,8 @@
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/interop/graph_pass.hpp"
 #include "opkit/interop/parse_json.hpp"
-#include "opkit/op/function/answered_fail.hpp"
 #include "opkit/op/function/attr_map.hpp"
+#include "opkit/op/function/mx_failure.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -253,7 +253,7 @@ OPKIT_INLINE Graph RunJsonPass(const Graph& graph, const PassArguments& options,
       if (answer != &text) delete answer;
     }
   } at_the_end{answer, text};
-  CallReturning("the pass over JSON", [&] { return call(text, &answer, map); });
+  CheckMxReturn("the pass over JSON", [&] { return call(text, &answer, map); });
   return answer && *answer != text ? ReadSymbolJson(graph, *answer) : graph;
 }
 

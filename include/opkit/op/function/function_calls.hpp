@@ -59,11 +59,10 @@ opkit_status CallGuarded(Call call) {
 }
 // Throws the failure that a function of the C ABI has returned.
 [[noreturn]] OPKIT_COLD void ThrowStatus(const FunctionOpRecord& record, const char* what,
-                                                opkit_status status);
+                                         opkit_status status);
 // Rethrows the exception of a function of the record as an Error that names the function; for use
 // in a catch block.
-[[noreturn]] OPKIT_COLD void RethrowFromFunction(const FunctionOpRecord& record,
-                                                        const char* what);
+[[noreturn]] OPKIT_COLD void RethrowFromFunction(const FunctionOpRecord& record, const char* what);
 // Calls a function of the record; turns a failure or an exception into an Error that names the
 // function.
 template <class Call>
@@ -87,15 +86,15 @@ std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorD
 // Infers the outputs of a forward node by the record's functions, by those of a library, or by the
 // one graph that the node carries. A backward node's gradients have the types of the values.
 void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
-                          InferenceContext& context);
+                   InferenceContext& context);
 // Adds the operator's own figures to `cost`, which already has the bytes of its values.
 void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
-                         std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
-                         OpCost& cost);
+                  std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
+                  OpCost& cost);
 // Returns the bytes of scratch of a node; 0 while a relevant shape is unknown. A backward node
 // needs the scratch of the forward node whose inputs and outputs it receives.
 int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
-                               std::span<const TensorInfo> inputs);
+                        std::span<const TensorInfo> inputs);
 
 }  // namespace detail
 }}  // namespace opkit

@@ -28,7 +28,7 @@ struct OpContext {
 enum class FunctionPass : uint8_t { kForward, kBackward };
 
 namespace detail {
-inline OpStatus StatusOfAnswer(int answer) {
+inline OpStatus ToStatus(int answer) {
   if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
   return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
 }
@@ -48,12 +48,12 @@ class StatefulOp : public detail::RefCounted {
   }
   virtual OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
                            OpResource& resource) {
-    return detail::StatusOfAnswer(Forward(List(inputs), List(outputs), resource));
+    return detail::ToStatus(Forward(List(inputs), List(outputs), resource));
   }
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
   virtual OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
                             OpResource& resource) {
-    return detail::StatusOfAnswer(Backward(List(inputs), List(outputs), resource));
+    return detail::ToStatus(Backward(List(inputs), List(outputs), resource));
   }
   // The same with lists that are allocated at every call, and a result of SUCCESS or FAIL.
   virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
@@ -131,7 +131,7 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   } else if constexpr (std::is_same_v<R, OpStatus>) {
     return f(std::forward<Args>(args)...);
   } else {
-    return StatusOfAnswer(static_cast<int>(f(std::forward<Args>(args)...)));
+    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
   }
 }
 

@@ -14,7 +14,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
-  ~Release() { self.in_call_.End(); }
+  ~Release() { self.call_guard_.End(); }
 };
 
 namespace detail {
@@ -89,7 +89,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
           " inputs and ", num_outputs, " outputs, but called with ", inputs.size(), " and ",
           outputs.size());
-  if (!in_call_.Begin()) [[unlikely]]
+  if (!call_guard_.Begin()) [[unlikely]]
     Throw(ErrorCode::kFailedPrecondition, "the ResolvedOperator of ", def_.type(),
           " is called while another call of it runs, and takes one thread at a time: make one for "
           "each thread");

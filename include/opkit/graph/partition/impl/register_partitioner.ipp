@@ -9,7 +9,7 @@
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/op/boundary/host/resource_state.hpp"
-#include "opkit/op/function/answered_fail.hpp"
+#include "opkit/op/function/mx_failure.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -67,7 +67,7 @@ OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& 
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
   std::vector<int> ids(json.nodes.size(), kNotTaken);
   StringMapArgument options(arguments);
-  CallReturning("setSupportedOps' function", [&] { return call(json.text, ids, options); });
+  CheckMxReturn("setSupportedOps' function", [&] { return call(json.text, ids, options); });
   if (ids.size() != json.nodes.size())
     Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
           " ids for ", json.nodes.size(), " nodes");
@@ -89,7 +89,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   }
   TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
-  CallReturning("setAcceptSubgraph's function", [&] {
+  CheckMxReturn("setAcceptSubgraph's function", [&] {
     return call(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept, options,
                 attributes, args, aux);
   });

@@ -56,7 +56,7 @@ struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
   std::exception_ptr failure;  // written before the latch opens
-  bool told = false;           // the caller has waited, and has got the failure
+  bool failure_taken = false;  // the caller has waited, and has got the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -134,13 +134,13 @@ struct DeferredRun : RefCounted {
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // the failure of the completion, if any
-  std::atomic<bool> half{false};
+  std::atomic<bool> arrived_once{false};
 
   // Marks one of the two ends; the second call ends the run. Called once when the function returns
   // and once by the completion handle. Acquire and release: the second caller reads the first
   // caller's writes.
   void Arrive() {
-    if (half.exchange(true, std::memory_order_acq_rel)) End();
+    if (arrived_once.exchange(true, std::memory_order_acq_rel)) End();
   }
 
  private:
@@ -154,12 +154,12 @@ struct ResourceState {
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`, `late` and the data of `late`
+  Mutex mutex;  // guards `memory`, `deferred_run` and the data of `deferred_run`
   RunMemory memory;
   bool used = false;  // this run has memory, pending operators or a completion handle
   // A deferred run between the return of its function and its completion: memory allocated in this
   // time belongs to it.
-  DeferredRun* late = nullptr;
+  DeferredRun* deferred_run = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
@@ -172,7 +172,7 @@ struct ResourceState {
   template <class Add>
   void Keep(Add add) {
     MutexLock lock(mutex);
-    if (late) return add(late->memory);
+    if (deferred_run) return add(deferred_run->memory);
     used = true;
     add(memory);
   }
@@ -180,7 +180,7 @@ struct ResourceState {
   // may use.
   void RequireFunction(const char* what) {
     MutexLock lock(mutex);
-    if (late)
+    if (deferred_run)
       Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
             " after forward has returned; call it before");
   }
@@ -190,7 +190,7 @@ struct ResourceState {
     std::exception_ptr failure;
     for (const auto& one : pending) {
       one->Wait();
-      if (!one->told && !failure) failure = one->failure;
+      if (!one->failure_taken && !failure) failure = one->failure;
     }
     pending.clear();
     return failure;
@@ -201,11 +201,11 @@ struct ResourceState {
     run->memory = std::exchange(memory, {});
     run->state = this;
     used = false;
-    late = run;
+    deferred_run = run;
   }
   void Ended(const DeferredRun* run) {
     MutexLock lock(mutex);
-    if (late == run) late = nullptr;
+    if (deferred_run == run) deferred_run = nullptr;
   }
 };
 

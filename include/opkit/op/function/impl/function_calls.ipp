@@ -17,7 +17,8 @@ inline constexpr char kSaysNotWhy[] =
     "it returned FAIL, which is 0 (SUCCESS is 1); say why with OPKIT_ERROR_MSG << \"…\"";
 
 [[noreturn]] OPKIT_COLD OPKIT_INLINE void ThrowFunctionFailed(const FunctionOpRecord& record,
-                                                        const char* what, const OpStatus& status) {
+                                                              const char* what,
+                                                              const OpStatus& status) {
   std::string text = status.message();
   if (const std::string& more = CurrentHostError().text; !more.empty())
     text += (text.empty() ? "" : ": ") + more;
@@ -31,8 +32,8 @@ OPKIT_INLINE std::string ReasonOf(opkit_status status) {
                                        : StrCat("it returned status ", status, " without a text"),
                 error.failure.empty() ? "" : "; before, the host told it: ", error.failure);
 }
-[[noreturn]] OPKIT_COLD OPKIT_INLINE void ThrowStatus(const FunctionOpRecord& record, const char* what,
-                                                opkit_status status) {
+[[noreturn]] OPKIT_COLD OPKIT_INLINE void ThrowStatus(const FunctionOpRecord& record,
+                                                      const char* what, opkit_status status) {
   CurrentHostError().text = ReasonOf(status);
   if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
     ThrowFunctionFailed(record, what, OpStatus(FAIL));
@@ -40,7 +41,7 @@ OPKIT_INLINE std::string ReasonOf(opkit_status status) {
       .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
 }
 [[noreturn]] OPKIT_COLD OPKIT_INLINE void RethrowFromFunction(const FunctionOpRecord& record,
-                                                        const char* what) {
+                                                              const char* what) {
   std::string how;
   try {
     throw;
@@ -64,7 +65,8 @@ OPKIT_INLINE std::pair<int, int> FunctionArity(FunctionOpRecord& record, const A
                [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
   return {inputs, outputs};
 }
-OPKIT_INLINE std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def) {
+OPKIT_INLINE std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record,
+                                                    const OperatorDef& def) {
   std::vector<int> inputs;
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
   if (record.mutate_inputs)
@@ -160,7 +162,7 @@ inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
       context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
 }
 OPKIT_INLINE void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
-                          InferenceContext& context) {
+                                InferenceContext& context) {
   if (pass == FunctionPass::kForward) {
     FunctionHooks* const hooks = HooksOf(record);
     const bool has_own = hooks ? hooks->has_inference() : record.infer_type || record.infer_shape;
@@ -185,8 +187,8 @@ OPKIT_INLINE void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, 
   for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
 }
 OPKIT_INLINE void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
-                         std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
-                         OpCost& cost) {
+                               std::span<const TensorInfo> inputs,
+                               std::span<const TensorInfo> outputs, OpCost& cost) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
   for (const auto& values : {inputs, outputs})
     for (const TensorInfo& value : values)
@@ -208,8 +210,8 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   });
   return bytes;
 }
-OPKIT_INLINE int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
-                               std::span<const TensorInfo> inputs) {
+OPKIT_INLINE int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass,
+                                     const OperatorDef& def, std::span<const TensorInfo> inputs) {
   const auto known = [&](size_t first, size_t count) {
     for (size_t i = first; i < first + count; ++i)
       if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;

@@ -65,10 +65,12 @@ class FunctionGradient final : public GradientMakerBase {
     }
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
     // Checks every kernel, because any backend may run the node later.
-    bool leaves_state = false;
+    bool shares_state_with_backward = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
-      leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
-    if (leaves_state) backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
+      shares_state_with_backward |=
+          kernel->shares_state_with_backward && kernel->device == def.device().type;
+    if (shares_state_with_backward)
+      backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
     backward.Device(def.device()).Backends(def.backends()).IsGradientOp(true);
     return {std::move(backward)};
   }
@@ -130,9 +132,10 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
     if (!backward_added_) AddBackward();
   }
   // Nodes that leave a state for their backward node are neither merged nor folded.
-  kernel.leaves_state =
+  kernel.shares_state_with_backward =
       pass == FunctionPass::kForward && device.create_state && device.shares_state;
-  if (kernel.leaves_state && schema_ && !schema_->is_stateful()) schema_->KeepsState();
+  if (kernel.shares_state_with_backward && schema_ && !schema_->is_stateful())
+    schema_->KeepsState();
   kernel.device = device.type;
   if (!backend.empty()) kernel.backend = backend;
   kernel.owner = record->in_use;

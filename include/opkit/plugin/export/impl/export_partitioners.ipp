@@ -10,7 +10,7 @@
 #include "opkit/graph/partition/register_partitioner.hpp"
 #include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/op/boundary/host/host_inference.hpp"
-#include "opkit/op/function/answered_fail.hpp"
+#include "opkit/op/function/mx_failure.hpp"
 #include "opkit/plugin/export/export_partitioners.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -101,7 +101,7 @@ opkit_status AnswerHost(Call call) {
   return GuardedCall([&] {
     try {
       call();
-    } catch (const AnsweredFail&) {
+    } catch (const MxFailure&) {
       return OpStatus(FAIL);
     }
     return OpStatus();

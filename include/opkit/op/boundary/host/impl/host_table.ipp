@@ -330,7 +330,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
       auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
       pending->Wait();
-      pending->told = true;
+      pending->failure_taken = true;
       if (pending->failure) std::rethrow_exception(pending->failure);
     });
   }

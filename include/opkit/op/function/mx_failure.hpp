@@ -1,7 +1,7 @@
-// CallReturning: turns FAIL from a function in MXNet's spelling into an Error with the text of
+// CheckMxReturn: turns FAIL from a function in MXNet's spelling into an Error with the text of
 // OPKIT_ERROR_MSG.
-#ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
-#define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#ifndef OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
+#define OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 
 #include "opkit/op/boundary/host/host_table.hpp"
 
@@ -9,20 +9,20 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
 // the reason.
-class OPKIT_EXPORT AnsweredFail : public Error {
+class OPKIT_EXPORT MxFailure : public Error {
  public:
   using Error::Error;
 };
 
 // Calls f. Throws an Error with the text of OPKIT_ERROR_MSG if f returns FAIL; in a library
-// AnsweredFail, without the text.
+// MxFailure, without the text.
 template <class F>
-void CallReturning(const char* what, F&& f) {
+void CheckMxReturn(const char* what, F&& f) {
   static_cast<void>(ProgramHost());  // makes the host that keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))
-    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
+    throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
   Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
 }
@@ -30,4 +30,4 @@ void CallReturning(const char* what, F&& f) {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#endif  // OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
