@@ -20,7 +20,7 @@ PAGES = {
     "OpSchema": ("what is true of an operator on every device", "opkit/opkit.hpp", ["OpSchema"]),
     "Operator": ("the base of operators that are classes", "opkit/opkit.hpp",
                  ["Operator", "OperatorBase"]),
-    "OPKIT_OP": ("operators that are typed functions", "opkit/opkit.hpp", ["TypedOp"]),
+    "OPKIT_OP": ("operators that are typed functions", "opkit/opkit.hpp", ["OPKIT_OP", "TypedOp"]),
     "Invoke": ("calls of an operator by its name", "opkit/opkit.hpp",
                ["Invoke", "InvokeAsync", "InvokeOptions", "ResolvedOperator", "PendingOutputs"]),
     "Error": ("the exception of everything here", "opkit/opkit.hpp", ["Error", "ErrorCode"]),
@@ -175,10 +175,11 @@ class Reference:
                         for path in sorted((include / "opkit").rglob("*.hpp"))]
 
     def find(self, name):
-        """(header, line, is a class) of each definition of a class, or declaration of a function."""
+        """(header, line, is a class) of each definition of a class or macro, or declaration of a function."""
         classes = re.compile(rf"^(?:class|struct|enum(?: class)?) (?:OPKIT_\w+ )?{name}\b(?!.*;\s*(?://.*)?$)")
         functions = re.compile(rf"^(?!friend|using|#|return|//)\S.*[ &*]{name}\(")
-        for kind, pattern in ((True, classes), (False, functions)):
+        macro = re.compile(rf"^#define {name}\(")
+        for kind, pattern in ((True, classes), (False, functions), (False, macro)):
             found = [(header, i, kind) for header in self.headers
                      for i, line in enumerate(header.lines) if pattern.match(line)]
             if found:
@@ -216,7 +217,11 @@ class Reference:
                         heads = list(dict.fromkeys(name_of(t) for t, _ in shown))
                         parts += ["### " + escape(", ".join(heads)), code(shown), prose(group.comment)]
                 else:
-                    text, _ = declaration(header.lines, line)
+                    text = header.lines[line]
+                    if text.startswith("#define"):
+                        text = text[len("#define "):text.index(")") + 1]
+                    else:
+                        text, _ = declaration(header.lines, line)
                     above = header.lines[line - 1]
                     if above.startswith("template"):
                         text = above + " " + text

@@ -301,11 +301,11 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }  // namespace detail
 }}  // namespace opkit
 
-// OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
-//     .Default<"alpha">(1.f).Kernel<CPUContext>();
+// Registers a typed operator: the function template `name` over its context. Belongs at namespace
+// scope, after the function; runs during static initialisation and does not throw.
 //
-// Registers a typed operator. For namespace scope, after the function template `Axpy`; a static
-// initialiser.
+//   OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
+//       .Default<"alpha">(1.f).Kernel<CPUContext>();
 #define OPKIT_OP(name)                                                                             \
   OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
