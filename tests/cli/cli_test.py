@@ -771,7 +771,7 @@ class Libraries(Cli):
                 ("WritesPast", "wrong: it writes past the end of output 0"),
                 ("WritesBefore", "wrong: it writes before the start of output 0"),
                 ("WritesPastBackward", "wrong: backward: it writes past the end of output 0"),
-                ("CountsWrong", "inferShape answered for 2 outputs, but the node has 1"),
+                ("CountsWrong", "inferShape returned 2 outputs, but the node has 1"),
                 ("CrashesOnThreeAxes", "wrong: it crashes: signal 11"),
                 ("CrashesOnNone", "wrong: operator CrashesOnNone crashes: signal 11"),
                 ("Chatters", "wrong: it writes where it must not: into a file that it has not "

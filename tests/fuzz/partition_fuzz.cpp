@@ -119,7 +119,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Require(SameGraph(after, graph), "nothing is taken, and it differs");
   } catch (const Error& error) {
     Require(error.code() != ErrorCode::kOperatorFailed ||
-                std::string(error.what()).find("answered FAIL") != std::string::npos,
+                std::string(error.what()).find("returned FAIL") != std::string::npos,
             error.what());
     Require(std::string(error.what()).find("the graph has a cycle") == std::string::npos ||
                 error.context().empty(),

@@ -184,7 +184,7 @@ TEST_CASE("a registered pass in MXNet's spelling runs, and its answer is checked
       [&] {
         RunPass(graph, "graph_pass_halve", {{"fail", ""}});
       },
-      "the pass over JSON answered FAIL: told to fail");
+      "the pass over JSON returned FAIL: told to fail");
   CheckFails(
       [&] {
         RunPass(graph, "graph_pass_halve", {{"alpha", "much"}});

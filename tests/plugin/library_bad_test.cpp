@@ -642,7 +642,7 @@ TEST_CASE("absurd shapes that a library infers are errors that show them") {
       };
     });
   };
-  const std::string where = "in what inferShape of operator BadOp of library made answers";
+  const std::string where = "in the result of inferShape of operator BadOp of library made";
   CHECK(with(2, 1).message() == kAccepted);
   CHECK(Contains(with(-2, 1).what(), "it says extent -2 on axis 0 of output 0; -1 is unknown"));
   CHECK(Contains(with(-2, 1).what(), where));
@@ -670,7 +670,7 @@ TEST_CASE("a dtype that does not exist is no answer of inferType") {
   };
   CHECK(Contains(of_type(16).what(), "it says dtype 16 for output 0, which does not exist"));
   CHECK(
-      Contains(of_type(-2).what(), "in what inferType of operator BadOp of library made answers"));
+      Contains(of_type(-2).what(), "in the result of inferType of operator BadOp of library made"));
   CHECK(of_type(OPKIT_FLOAT64).message() == kAccepted);
 }
 

@@ -106,7 +106,7 @@ TEST_CASE("a library's operator makes outputs whose shape the data decides") {
                  "before it is there; call allocate_output first"));
   CHECK(Contains(message("of the other"),
                  "allocate_output(1) in operator LibNonZero: this output "
-                 "has its memory, or nobody wants it"));
+                 "has its memory, or the node leaves it out"));
   CHECK(Contains(message("twice"), "allocate_output(0) in operator LibNonZero: this output has"));
   CHECK(Contains(message("no output"), "LibNonZero, which has 2 outputs"));
   CHECK(Contains(message("dtype"), "of float32, but inferType says int64"));

@@ -730,8 +730,8 @@ TEST_CASE("wrong answers of a library's inference are errors that show them") {
   CHECK(Contains(message({{"type", -1}, {"shape", Ints{1}}}),
                  "the dtype of output 0 of operator LibWrongAnswers is not known"));
   CHECK(Contains(message({{"count", 2}, {"shape", Ints{1}}}),
-                 shapes + "failed: inferShape answered for 2 outputs, but the node has 1"));
-  CHECK(Contains(message({{"count", 0}, {"shape", Ints{1}}}), "answered for 0 outputs"));
+                 shapes + "failed: inferShape returned 2 outputs, but the node has 1"));
+  CHECK(Contains(message({{"count", 0}, {"shape", Ints{1}}}), "returned 0 outputs"));
   CHECK(Contains(message({{"shape", Ints{-2}}}),
                  shapes + "failed: inferShape says extent -2 for output 0; -1 is unknown"));
   CHECK(Contains(message({{"shape", Ints{-1, 3}}}), "leaves output 0 unknown: [?, 3]"));

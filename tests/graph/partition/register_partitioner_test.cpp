@@ -209,7 +209,7 @@ TEST_CASE("FAIL, ids that mean nothing and another number of ids are Errors with
     return std::string(ErrorOf([&] { Partition(graph, name, options); }).what());
   };
   CHECK(Contains(error("myProp", {{"mode", "fail"}}),
-                 "setSupportedOps' function answered FAIL: the mode is fail\n  in partitioner "
+                 "setSupportedOps' function returned FAIL: the mode is fail\n  in partitioner "
                  "'myProp'"));
   CHECK(Contains(error("myProp", {{"mode", "lie"}}), "for the kind -3"));
   CHECK(Contains(error("wrong_count", {}), "answered 8 ids for 7 nodes"));

@@ -584,7 +584,7 @@ TEST_CASE("wrong answers of inference are errors that show them") {
   CHECK(Contains(message("FnWrongType", {{"type", -1}}),
                  "the dtype of output 0 of operator FnWrongType is not known; add .setInferType"));
   CHECK(message("FnWrongShape", {{"count", 2}, {"shape", std::vector<int>{1}}}) ==
-        "inferShape of operator FnWrongShape answered for 2 outputs, but the node has 1");
+        "inferShape of operator FnWrongShape returned 2 outputs, but the node has 1");
   CHECK(message("FnWrongShape", {{"count", 1}, {"shape", std::vector<int>{-2}}}) ==
         "inferShape says extent -2 for output 0; -1 is unknown");
   CHECK(message("FnWrongShape", {{"count", 1}, {"shape", std::vector<int>{-1, 3}}}) ==

@@ -387,7 +387,7 @@ TEST_CASE("invoke does not trust what it is given") {
     CAPTURE(found);
     CHECK(Contains(found, text));
   };
-  says([](Asked& a) { a.op = nullptr; }, "invoke() is not told which operator");
+  says([](Asked& a) { a.op = nullptr; }, "invoke() has no operator's name");
   says([](Asked& a) { a.in[0].size = 8; }, "null or shorter than version 1.0's");
   says([](Asked& a) { a.num_in = 1 << 20; }, "invoke() is given 1048576 tensors");
   says([](Asked& a) { a.in[0].dtype = 99; }, "has the dtype 99, which does not exist");

@@ -235,10 +235,11 @@ TEST_CASE("what a partitioner in C answers wrong is told though it hands on a st
   };
   const Error error = ErrorOf([&] { taken(-1, -1); });
   CHECK(error.code() == ErrorCode::kOutOfRange);
-  CHECK(Contains(error.message(),
-                 "mark of partitioner c_takes of library in_c failed: it returned status 5 without "
-                 "a text; before, the host told it: the answer puts node PartNeg 'n1' (V1) -> (Y) "
-                 "into the set -1; it is a number from 0 on"));
+  CHECK(Contains(
+      error.message(),
+      "mark of partitioner c_takes of library in_c failed: it returned status 5 without "
+      "a text; before, a call of the host failed: the answer puts node PartNeg 'n1' (V1) -> (Y) "
+      "into the set -1; it is a number from 0 on"));
   CheckFails([&] { taken(-2, 0); },
              "the answer takes node PartNeg 'n1' (V1) -> (Y) for the kind -2; it is -1 for any "
              "subgraph, or a number from 0 on");

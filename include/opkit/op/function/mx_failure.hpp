@@ -22,9 +22,9 @@ void CheckMxReturn(const char* what, F&& f) {
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))
-    throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
+    throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " returned FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
-  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
+  Throw(ErrorCode::kOperatorFailed, what, " returned FAIL", text.empty() ? "" : ": ", text);
 }
 
 }  // namespace detail

@@ -28,9 +28,10 @@ inline constexpr char kSaysNotWhy[] =
 OPKIT_INLINE std::string ReasonOf(opkit_status status) {
   const HostError& error = CurrentHostError();
   if (!error.text.empty()) return error.text;
-  return StrCat(status == OPKIT_FAILED ? std::string(kSaysNotWhy)
-                                       : StrCat("it returned status ", status, " without a text"),
-                error.failure.empty() ? "" : "; before, the host told it: ", error.failure);
+  return StrCat(
+      status == OPKIT_FAILED ? std::string(kSaysNotWhy)
+                             : StrCat("it returned status ", status, " without a text"),
+      error.failure.empty() ? "" : "; before, a call of the host failed: ", error.failure);
 }
 [[noreturn]] OPKIT_COLD OPKIT_INLINE void ThrowStatus(const FunctionOpRecord& record,
                                                       const char* what, opkit_status status) {
@@ -111,8 +112,8 @@ bool CallInference(const FunctionOpRecord& record, const char* what, bool all_kn
   }
   for (const bool is_output : {false, true})
     if (const size_t found = (is_output ? outputs : inputs).size(); found != expected[is_output])
-      Throw(ErrorCode::kInvalidArgument, what, " of operator ", NameOf(record), " answered for ",
-            found, is_output ? " outputs" : " inputs", ", but the node has ", expected[is_output]);
+      Throw(ErrorCode::kInvalidArgument, what, " of operator ", NameOf(record), " returned ", found,
+            is_output ? " outputs" : " inputs", ", but the node has ", expected[is_output]);
   return true;
 }
 // Infers dtypes. Without setInferType every output has the dtype of the first input.

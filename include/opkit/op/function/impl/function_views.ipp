@@ -110,7 +110,7 @@ class FunctionViews {
     const int output = static_cast<int>(o);
     if (o >= reqs_.size() || !open_[o])
       Throw(ErrorCode::kInvalidArgument, "allocate_output(", output, ") in operator ", name(),
-            o < reqs_.size() ? ": this output has its memory, or nobody wants it"
+            o < reqs_.size() ? ": this output has its memory, or the node leaves it out"
                              : StrCat(", which has ", reqs_.size(), " outputs"));
     if (const DType inferred = op_.inference().outputs()[o].dtype;
         inferred != DType::kUndefined && inferred != dtype)

@@ -94,7 +94,7 @@ inline std::vector<DType> TypesOfAbi(opkit_value* values, uint64_t count) {
 }
 inline void CheckAnswers(size_t found, uint64_t expected, const char* function, const char* what) {
   if (found != expected)
-    Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
+    Throw(ErrorCode::kInvalidArgument, function, " returned ", found, " ", what,
           ", but the node has ", expected);
 }
 inline void StoreTypesInAbi(const std::vector<DType>& types, opkit_value* values, uint64_t count,

@@ -47,8 +47,7 @@ class LibraryGradientCall {
     const char* name = nullptr;
     static_cast<void>(AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
-      if (!value || !*value)
-        Throw(ErrorCode::kInvalidArgument, "new_name() is not told of which value");
+      if (!value || !*value) Throw(ErrorCode::kInvalidArgument, "new_name() has no value's name");
       name = self.kept_.emplace_back(self.Name(TextOfAbi(value), TextOfAbi(suffix))).c_str();
     }));
     return name;

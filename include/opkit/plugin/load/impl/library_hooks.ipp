@@ -99,7 +99,7 @@ class LibraryInference {
       return true;
     } catch (...) {
       RethrowInContext(
-          StrCat("in what ", what, " of operator ", name_, " of library ", library_, " answers"));
+          StrCat("in the result of ", what, " of operator ", name_, " of library ", library_));
     }
   }
 

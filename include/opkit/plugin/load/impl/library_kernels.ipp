@@ -49,7 +49,8 @@ class LibraryProposals {
  private:
   static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
     return AnswerCaller([&] {
-      if (!proposals) Throw(ErrorCode::kInvalidArgument, "a proposal is made to nobody");
+      if (!proposals)
+        Throw(ErrorCode::kInvalidArgument, "add() of a proposal has no opkit_proposals");
       auto& self = *static_cast<LibraryProposals*>(proposals->context);
       try {
         self.configs_.push_back(ConfigOfAbi(config, self.inputs_, self.outputs_));
@@ -126,7 +127,7 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
   static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
                            const opkit_config* config) {
     return AnswerCaller([&] {
-      if (!fusion) Throw(ErrorCode::kInvalidArgument, "a fusion is answered to nobody");
+      if (!fusion) Throw(ErrorCode::kInvalidArgument, "fuse() has no opkit_fusion");
       auto& self = *static_cast<LibraryFusion*>(fusion->context);
       OperatorDef def = DefinitionOfAbi(node);
       if (std::string_view(self.view_.next->outputs[0]) !=

@@ -245,7 +245,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                              const opkit_attr* const* attrs, PendingInvoke* pending) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
       const std::string name = TextOfAbi(op);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       const bool is_native = call->asynchronous && !state.launch;
@@ -327,7 +327,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
     return AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
       auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
       pending->Wait();
       pending->failure_taken = true;
