@@ -54,7 +54,7 @@ class Report(unittest.TestCase):
     def test_a_click_on_a_bar_shows_its_details(self):
         self.click("Conv")
         details = self.text("details")
-        for part in ("Conv", "conv_1", "300.0 µs", "float32[1, 3]", "eigen", "Run"):
+        for part in ("Conv", "conv_1", "300.0 µs", "float32[1, 3]", "eigen", "3.33 MFLOP/s", "Run"):
             self.assertIn(part, details)
         self.click("Mine::Add")
         self.assertIn("Mine::Add", self.text("details"))

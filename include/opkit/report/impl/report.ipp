@@ -6,15 +6,12 @@
 #include <map>
 
 #include "opkit/base/index.hpp"
+#include "opkit/base/json/json_writer.hpp"
 #include "opkit/base/output_file.hpp"
 #include "opkit/base/platform.hpp"
-#include "opkit/profile/json_text.hpp"
-#include "opkit/profile/nesting.hpp"
 #include "opkit/profile/profile_table.hpp"
-#include "opkit/report/impl/report_page.ipp"
-#include "opkit/report/impl/report_partition_script.ipp"
-#include "opkit/report/impl/report_run_script.ipp"
-#include "opkit/report/impl/report_script.ipp"
+#include "opkit/profile/trace_visitor.hpp"
+#include "opkit/report/impl/page/page.ipp"
 #include "opkit/report/report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -23,30 +20,32 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // spans: a list of integers (a column) for each fact, with times and ids as differences from the
 // entry before. A fact of only some spans is a list of entries, each of which begins with its
 // distance from the span of the entry before. All times are ns.
-class ReportData {
+class ReportData final : TraceVisitor {
  public:
   ReportData(const Profile& profile, const ProfileTableOptions& table, const RunReport& run)
-      : profile_(profile), table_(table), run_(run) {
-    FindBars();
-  }
+      : TraceVisitor(profile), table_(table), run_(run) {}
 
   std::string ToJson() {
-    out_ = StrCat("{\"process\":", Quoted(program_invocation_short_name),
-                  ",\"duration\":", profile_.duration, ",\"dropped\":", profile_.dropped,
-                  ",\"spans\":", profile_.spans.size());
+    names_json_.BeginArray();
+    texts_json_.BeginArray();
+    VisitSpans();
+    std::sort(bar_of_.begin(), bar_of_.end());
+    json_.BeginObject().Member("process", program_invocation_short_name);
+    json_.Member("duration", profile_.duration).Member("dropped", profile_.dropped);
+    json_.Member("spans", profile_.spans.size());
     AppendThreads();
     AppendBars();
+    AppendFacts();
     AppendCounters();
     AppendMarkers();
     if (!run_.nodes.empty()) AppendRun();
-    if (!run_.partition.empty()) out_ += ",\"partition\":" + Quoted(run_.partition);
-    out_ += ",\"table\":" + opkit::ToJson(MakeProfileTable(profile_, table_));
-    out_ += ",\"peak\":{\"flops\":";
-    AppendNumber(out_, table_.peak.flops);
-    out_ += ",\"bytes\":";
-    AppendNumber(out_, table_.peak.bytes);
-    out_ += '}';
-    out_ += ",\"texts\":[" + texts_ + "]}";
+    if (!run_.partition.empty()) json_.Member("partition", run_.partition);
+    json_.Key("table").Item() += opkit::ToJson(MakeProfileTable(profile_, table_));
+    json_.Key("peak").BeginObject().Member("flops", table_.peak.flops);
+    json_.Member("bytes", table_.peak.bytes).EndObject();
+    texts_json_.EndArray();
+    json_.Key("texts").Item() += texts_;
+    json_.EndObject();
     // Escape each `<`: otherwise the browser's HTML parser could find an end of the script in the
     // data.
     std::string safe;
@@ -60,28 +59,59 @@ class ReportData {
   // begin within each thread.
   struct Bar {
     const ProfileSpan* span;
+    size_t name;  // its index in names_
     int64_t begin, end;
-    int64_t depth;
-    bool user_code;
-    int64_t owner;  // index of the operator's bar if user_code, else -1
+    size_t depth;
+    int64_t owner;  // index of the operator's bar if its own code ran, else -1
+    bool is_user_code() const { return owner >= 0; }
+  };
+  // The entries of one fact: the distance to the bar of the entry before, and the value.
+  struct FactEntries {
+    std::string name;
+    TraceFact::Kind kind;
+    int64_t last = 0;          // the bar of the last entry
+    std::string entries = {};  // JSON: numbers and commas
+  };
+  struct Marker {
+    int64_t time, name;
+    bool frame;
   };
 
-  void FindBars() {
-    std::vector<int64_t> open;
-    const auto depth = [&] { return static_cast<int64_t>(open.size()); };
-    WalkSpans(
-        profile_,
-        [&](const ProfileSpan& span) {
-          const auto bar = static_cast<int64_t>(bars_.size());
-          if (!span.adopted) bar_of_.emplace_back(span.id, bar);
-          bars_.push_back({&span, span.begin, span.end, depth(), false, -1});
-          open.push_back(bar);
-        },
-        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
-          if (HasUserCode(span)) bars_.push_back({&span, begin, end, depth(), true, open.back()});
-        },
-        [&](const ProfileSpan&, int64_t) { open.pop_back(); });
-    std::sort(bar_of_.begin(), bar_of_.end());
+  void OnSpan(const ProfileSpan& span, const TraceName& name) override {
+    const auto bar = static_cast<int64_t>(bars_.size());
+    if (!span.adopted) bar_of_.emplace_back(span.id, bar);
+    AddName(name);
+    bars_.push_back({&span, name.number, span.begin, span.end, open_.size(), -1});
+    open_.push_back(bar);
+    VisitFacts(span);
+  }
+  void OnSpanEnd(const ProfileSpan&) override { open_.pop_back(); }
+  void OnUserCode(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                  int64_t end) override {
+    AddName(name);
+    bars_.push_back({&span, name.number, begin, end, open_.size(), open_.back()});
+  }
+  void OnFact(const TraceFact& fact) override {
+    auto found = std::find_if(facts_.begin(), facts_.end(),
+                              [&](const FactEntries& one) { return one.name == fact.name; });
+    if (found == facts_.end()) found = facts_.insert(found, {std::string(fact.name), fact.kind});
+    const auto bar = static_cast<int64_t>(bars_.size()) - 1;
+    std::string& entries = found->entries;
+    if (!entries.empty()) entries += ',';
+    AppendInteger(entries, bar - std::exchange(found->last, bar));
+    entries += ',';
+    if (fact.kind == TraceFact::Kind::kText)
+      AppendInteger(entries, TextOf(std::string(fact.text)));
+    else if (fact.kind == TraceFact::Kind::kTime)
+      AppendInteger(entries, static_cast<int64_t>(fact.number));
+    else
+      AppendInteger(entries, fact.number);
+  }
+  void OnCounter(const ProfileCounter& counter, const std::string&) override {
+    counters_[counter.name].push_back(&counter);
+  }
+  void OnMarker(const ProfileMarker& marker, const std::string& name) override {
+    markers_.push_back({marker.time, TextOf(name), marker.frame});
   }
 
   void AppendThreads() {
@@ -96,135 +126,106 @@ class ReportData {
       return value - std::exchange(last, value);
     };
     Column("thread", bars_, [](const Bar& one) { return one.span->thread; });
-    Column("name", bars_, [&](const Bar& one) { return NameOf(one); });
+    Column("name", bars_, [&](const Bar& one) { return one.name; });
     Column("begin", bars_, [&](const Bar& one) { return since(begin, one.begin); });
     Column("length", bars_, [](const Bar& one) { return one.end - one.begin; });
     Column("depth", bars_, [](const Bar& one) { return one.depth; });
     Column("id", bars_,
            [&](const Bar& one) { return since(id, static_cast<int64_t>(one.span->id)); });
-    Column("node", bars_, [&](const Bar& one) { return TextOf(one.span->node); });
+    Column("node", bars_, [&](const Bar& one) { return TextOf(Text(one.span->node)); });
     // The distance from the parent's bar to this one; 0 for no parent.
     Column("parent", bars_, [&](const Bar& one) {
       ++bar;
       const int64_t parent = ParentOf(one);
       return parent < 0 ? 0 : bar - parent;
     });
-    out_ += ",\"names\":[" + names_ + ']';
-
+    names_json_.EndArray();
+    json_.Key("names").Item() += names_;
     Entries(
-        "user_code", [](const Bar& one) { return one.user_code; }, [](const Bar&) {});
-    SpanEntries(
-        "completed", [](const ProfileSpan& span) { return span.completed >= 0; },
-        [&](const ProfileSpan& span) { Append(span.completed - span.begin); });
-    SpanEntries(
-        "pushed", [](const ProfileSpan& span) { return span.pushed >= 0; },
-        [&](const ProfileSpan& span) {
-          Append(span.begin - span.pushed);
-          Append(span.pusher);
-        });
-    SpanEntries(
-        "device", [](const ProfileSpan& span) { return span.device != Device{}; },
-        [&](const ProfileSpan& span) { Append(TextOf(ToString(span.device))); });
-    SpanEntries(
-        "work", [](const ProfileSpan& span) { return span.work.shapes != 0; },
-        [&](const ProfileSpan& span) {
-          Append(TextOf(span.work.shapes));
-          Append(span.work.flops);
-          Append(span.work.bytes);
-          Append(TextOf(span.work.backend));
-        });
+        "user_code", [](const Bar& one) { return one.is_user_code(); }, [](const Bar&) {});
+    Entries(
+        "completed", [](const Bar& one) { return !one.is_user_code() && one.span->completed >= 0; },
+        [&](const Bar& one) { json_.Value(one.span->completed - one.span->begin); });
+    Entries(
+        "pushed", [](const Bar& one) { return !one.is_user_code() && IsTask(*one.span); },
+        [&](const Bar& one) { json_.Value(one.span->pusher); });
+  }
+
+  void AppendFacts() {
+    static constexpr const char* kKinds[] = {"text", "count", "time", "flag"};
+    json_.Key("facts").BeginArray();
+    for (const FactEntries& fact : facts_) {
+      json_.BeginObject().Member("name", TextOf(fact.name));
+      json_.Member("kind", kKinds[static_cast<int>(fact.kind)]).Key("bars").Item() +=
+          '[' + fact.entries + ']';
+      json_.EndObject();
+    }
+    json_.EndArray();
   }
 
   void AppendCounters() {
-    std::map<uint32_t, std::vector<const ProfileCounter*>> counters;
-    for (const ProfileCounter& counter : profile_.counters)
-      counters[counter.name].push_back(&counter);
-    out_ += ",\"counters\":[";
-    for (const auto& [name, points] : counters) {
-      BeginItem();
-      out_ += StrCat("{\"name\":", TextOf(name));
+    VisitCounters();
+    json_.Key("counters").BeginArray();
+    for (const auto& [name, points] : counters_) {
+      json_.BeginObject().Member("name", TextOf(Text(name)));
       int64_t time = 0;
       Column("time", points, [&](const ProfileCounter* point) {
         return point->time - std::exchange(time, point->time);
       });
-      out_ += ",\"value\":[";
-      for (const ProfileCounter* point : points) {
-        BeginItem();
-        AppendNumber(out_, point->value);
-      }
-      out_ += "]}";
+      Column("value", points, [](const ProfileCounter* point) { return point->value; });
+      json_.EndObject();
     }
-    out_ += ']';
+    json_.EndArray();
   }
 
   void AppendMarkers() {
-    Column("marker_time", profile_.markers,
-           [](const ProfileMarker& marker) { return marker.time; });
-    Column("marker_name", profile_.markers,
-           [&](const ProfileMarker& marker) { return TextOf(marker.name); });
-    Column("marker_frame", profile_.markers,
-           [](const ProfileMarker& marker) { return static_cast<int>(marker.frame); });
+    VisitMarkers();
+    Column("marker_time", markers_, [](const Marker& marker) { return marker.time; });
+    Column("marker_name", markers_, [](const Marker& marker) { return marker.name; });
+    Column("marker_frame", markers_, [](const Marker& marker) { return int{marker.frame}; });
   }
 
   // Appends the run. A node is [name, ready, begin, end, is critical, the nodes that it waits for];
   // a buffer is [name, owner, bytes, begin, end].
   void AppendRun() {
-    out_ += StrCat(",\"run\":{\"begin\":", run_.begin, ",\"end\":", run_.end,
-                   ",\"arena\":", run_.arena_bytes, ",\"nodes\":[");
+    json_.Key("run").BeginObject().Member("begin", run_.begin).Member("end", run_.end);
+    json_.Member("arena", run_.arena_bytes).Key("nodes").BeginArray();
     for (const RunReport::Node& node : run_.nodes) {
-      BeginItem();
-      out_ += StrCat('[', TextOf(node.name), ',', node.ready, ',', node.begin, ',', node.end, ',',
-                     node.critical ? 1 : 0, ",[");
-      for (const int place : node.after) Append(place);
-      out_ += "]]";
+      json_.BeginArray().Value(TextOf(node.name)).Value(node.ready).Value(node.begin);
+      json_.Value(node.end).Value(int{node.critical}).Value(node.after).EndArray();
     }
-    out_ += "],\"buffers\":[";
+    json_.EndArray().Key("buffers").BeginArray();
     for (const RunReport::Buffer& buffer : run_.buffers) {
-      BeginItem();
-      out_ += StrCat('[', TextOf(buffer.name), ',', TextOf(buffer.owner), ',', buffer.bytes, ',',
-                     buffer.begin, ',', buffer.end, ']');
+      json_.BeginArray().Value(TextOf(buffer.name)).Value(TextOf(buffer.owner));
+      json_.Value(buffer.bytes).Value(buffer.begin).Value(buffer.end).EndArray();
     }
-    out_ += "]}";
+    json_.EndArray().EndObject();
   }
 
-  void BeginItem() {
-    if (out_.back() != '[') out_ += ',';
-  }
-  template <class Integer>
-  void Append(Integer value) {
-    BeginItem();
-    AppendInteger(out_, value);
-  }
   template <class List, class F>
   void Column(const char* name, const List& list, F value) {
-    out_ += StrCat(",\"", name, "\":[");
-    for (const auto& item : list) Append(value(item));
-    out_ += ']';
+    json_.Key(name).BeginArray();
+    for (const auto& item : list) json_.Value(value(item));
+    json_.EndArray();
   }
   // Appends an entry for each bar with has(bar): its distance from the bar of the entry before, and
   // what append(bar) appends.
   template <class Has, class F>
   void Entries(const char* name, Has has, F append) {
-    out_ += StrCat(",\"", name, "\":[");
+    json_.Key(name).BeginArray();
     size_t last = 0;
     for (size_t i = 0; i < bars_.size(); ++i) {
       if (!has(bars_[i])) continue;
-      Append(i - std::exchange(last, i));
+      json_.Value(i - std::exchange(last, i));
       append(bars_[i]);
     }
-    out_ += ']';
-  }
-  template <class Has, class F>
-  void SpanEntries(const char* name, Has has, F append) {
-    Entries(
-        name, [&](const Bar& bar) { return !bar.user_code && has(*bar.span); },
-        [&](const Bar& bar) { append(*bar.span); });
+    json_.EndArray();
   }
 
   // Returns the bar of the parent, -1 for none. The parent of an adopted span is the bar where its
   // invocation began.
   int64_t ParentOf(const Bar& bar) const {
-    if (bar.user_code) return bar.owner;
+    if (bar.is_user_code()) return bar.owner;
     const int64_t own = bar.span->adopted ? BarOf(bar.span->id) : -1;
     return own >= 0 ? own : BarOf(bar.span->parent);
   }
@@ -233,57 +234,41 @@ class ReportData {
     const auto found = std::lower_bound(bar_of_.begin(), bar_of_.end(), std::pair(id, int64_t{0}));
     return found == bar_of_.end() || found->first != id ? -1 : found->second;
   }
-  // Returns the index in names_ of the pair {display name, domain}; both are indices of texts.
-  int64_t NameOf(const Bar& bar) {
-    int64_t& name = bar.user_code ? user_code_of_[bar.span->custom] : name_of_.Of(*bar.span);
-    if (name == 0) {
-      if (!names_.empty()) names_ += ',';
-      names_ +=
-          StrCat('[', TextOf(bar.user_code ? UserCodeName(*bar.span) : DisplayName(*bar.span)), ',',
-                 TextOf(DomainOf(*bar.span)), ']');
-      name = ++name_count_;
-    }
-    return name - 1;
-  }
-  int64_t TextOf(uint32_t interned) {
-    int64_t& text = text_of_interned_[interned];
-    if (text == 0) text = TextOf(InternedName(interned)) + 1;
-    return text - 1;
+  // Adds the pair {display name, domain} to names_ at the name's number, if it is new. Both are
+  // indices of texts.
+  void AddName(const TraceName& name) {
+    if (name.number < num_names_) return;
+    ++num_names_;
+    names_json_.BeginArray().Value(TextOf(name.text)).Value(TextOf(name.domain)).EndArray();
   }
   // Returns the index of the text in texts_, and adds it if it is new.
   int64_t TextOf(const std::string& text) {
     const auto [at, is_new] = text_of_.try_emplace(text, static_cast<int64_t>(text_of_.size()));
-    if (is_new) texts_ += (texts_.empty() ? "" : ",") + Quoted(text);
+    if (is_new) texts_json_.Value(text);
     return at->second;
   }
-  static std::string Quoted(std::string_view text) {
-    std::string out;
-    AppendJsonString(out, text);
-    return out;
-  }
 
-  const Profile& profile_;
   const ProfileTableOptions& table_;
   const RunReport& run_;
   std::vector<Bar> bars_;
+  std::vector<int64_t> open_;                         // bars of the spans around the current one
   std::vector<std::pair<uint64_t, int64_t>> bar_of_;  // bars of own spans, sorted by id
-  std::string out_, names_, texts_;
-  int64_t name_count_ = 0;
-  PerName<int64_t> name_of_;  // index in names_ plus 1; 0 for none yet
-  std::map<uint32_t, int64_t> user_code_of_, text_of_interned_;
+  std::vector<FactEntries> facts_;
+  std::map<uint32_t, std::vector<const ProfileCounter*>> counters_;
+  std::vector<Marker> markers_;
+  size_t num_names_ = 0;
   std::map<std::string, int64_t> text_of_;
+  std::string out_, names_, texts_;
+  JsonWriter json_{out_, JsonWriter::kCompact}, names_json_{names_, JsonWriter::kCompact},
+      texts_json_{texts_, JsonWriter::kCompact};
 };
 
 OPKIT_INLINE void SaveHtmlReport(const Profile& profile, const std::string& path,
                                  const ProfileTableOptions& table, const RunReport& run) {
   OutputFile file(path);
-  file.Write(kReportHead);
-  file.Write(kReportStyle);
-  file.Write(kReportBody);
+  for (const std::string_view part : kPageBeforeData) file.Write(part);
   file.Write(ReportData(profile, table, run).ToJson());
-  file.Write(kReportScript);
-  file.Write(kReportRunScript);
-  file.Write(kReportPartitionScript);
+  for (const std::string_view part : kPageAfterData) file.Write(part);
   file.Commit();
 }
 

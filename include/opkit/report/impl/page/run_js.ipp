@@ -1,15 +1,16 @@
-// Script that draws the run of a report: the graph coloured by time, and its memory over time.
-#ifndef OPKIT_REPORT_IMPL_REPORT_RUN_SCRIPT_IPP_
-#define OPKIT_REPORT_IMPL_REPORT_RUN_SCRIPT_IPP_
+// Generated from tools/report_page/run.js by embed.py there: change that file.
+// clang-format off
+#ifndef OPKIT_REPORT_IMPL_PAGE_RUN_JS_IPP_
+#define OPKIT_REPORT_IMPL_PAGE_RUN_JS_IPP_
 
 #include "opkit/config.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Follows the page's script, whose names it uses. A node's layer is the length of the longest path
-// to it from a first node. Within a layer, nodes are placed at the mean of their neighbours
-// (barycentre heuristic: Sugiyama, Tagawa, Toda 1981).
-inline constexpr char kReportRunScript[] = R"html(<script>
+inline constexpr char kPageRunJs[] = R"page(<script>
+// Draws the run of a graph: its nodes coloured by time, and its memory over time. A node's layer is the
+// length of the longest path to it from a first node. Within a layer, nodes are placed at the mean of their
+// neighbours (barycentre heuristic: Sugiyama, Tagawa, Toda 1981).
 'use strict';
 const kMostDrawn = 2000;
 
@@ -20,36 +21,6 @@ function drawIn(id, kind, attributes, text) {
   if (text !== undefined) made.textContent = text;
   element(id).append(made);
   return made;
-}
-const byteText = bytes => {
-  const [unit, letters] = [[2 ** 30, ' GiB'], [2 ** 20, ' MiB'], [2 ** 10, ' KiB']]
-      .find(([size]) => bytes >= size) || [1, ' B'];
-  return `${+(bytes / unit).toPrecision(4)}${letters}`;
-};
-
-// Gives each node its layer, and its x: places to the right of the middle.
-function placeInLayers(nodes) {
-  const layers = [], followers = nodes.map(() => []);
-  nodes.forEach((node, i) => {
-    node.layer = node.after.reduce((most, one) => Math.max(most, nodes[one].layer + 1), 0);
-    node.after.forEach(one => followers[one].push(i));
-    (layers[node.layer] ??= []).push(i);
-  });
-  const number = layer => layer.forEach((node, i) => nodes[node].x = i - (layer.length - 1) / 2);
-  layers.forEach(number);
-  const sort = (layer, neighbours) => {
-    for (const i of layer) {
-      const around = neighbours(i);
-      nodes[i].middle = around.length === 0 ? nodes[i].x
-          : around.reduce((sum, one) => sum + nodes[one].x, 0) / around.length;
-    }
-    layer.sort((a, b) => nodes[a].middle - nodes[b].middle);
-    number(layer);
-  };
-  for (let sweep = 0; sweep < 4; ++sweep) {
-    for (const layer of layers) sort(layer, i => nodes[i].after);
-    for (const layer of [...layers].reverse()) sort(layer, i => followers[i]);
-  }
 }
 
 function chooseNode(node) {
@@ -107,21 +78,6 @@ function makeGraph(nodes) {
   }
 }
 
-// The bytes in use from each of these times on, and the first time of the most.
-function memoryOver(buffers) {
-  const changes = new Map();
-  const add = (time, bytes) => changes.set(time, (changes.get(time) || 0) + bytes);
-  for (const {bytes, from, to} of buffers) if (to > from) add(from, bytes), add(to, -bytes);
-  const steps = [], peak = {bytes: 0, time: 0};
-  let live = 0;
-  for (const time of [...changes.keys()].sort((a, b) => a - b)) {
-    live += changes.get(time);
-    steps.push([time, live]);
-    if (live > peak.bytes) peak.bytes = live, peak.time = time;
-  }
-  return {steps, peak};
-}
-
 function makePlan({begin: first, end: last, arena}, buffers) {
   const {steps, peak} = memoryOver(buffers);
   element('plan_section').hidden = peak.bytes === 0;
@@ -160,9 +116,9 @@ if (data.run) {
       ({name: texts[name], owner: texts[owner], bytes, from, to})));
 }
 </script>
-)html";
+)page";
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_REPORT_IMPL_REPORT_RUN_SCRIPT_IPP_
+#endif  // OPKIT_REPORT_IMPL_PAGE_RUN_JS_IPP_

@@ -1,20 +1,16 @@
-// Script that shows what partitioners took: a table of subgraphs, and a table of reasons why other
-// nodes stay.
-#ifndef OPKIT_REPORT_IMPL_REPORT_PARTITION_SCRIPT_IPP_
-#define OPKIT_REPORT_IMPL_REPORT_PARTITION_SCRIPT_IPP_
+// Generated from tools/report_page/partition.js by embed.py there: change that file.
+// clang-format off
+#ifndef OPKIT_REPORT_IMPL_PAGE_PARTITION_JS_IPP_
+#define OPKIT_REPORT_IMPL_PAGE_PARTITION_JS_IPP_
 
 #include "opkit/config.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Comes last in the page, after the scripts whose names it uses. If the program's partition text is
-// not JSON, only this script fails: the rest of the page is complete already.
-inline constexpr char kReportPartitionScript[] = R"html(<script>
+inline constexpr char kPagePartitionJs[] = R"page(<script>
+// Shows what partitioners took: a table of subgraphs, and one of reasons why other nodes stay. Comes last:
+// if the program's partition text is not JSON, only this script fails, and the rest of the page is complete.
 'use strict';
-const kMostListed = 20;
-const countText = (count, one) => `${count.toLocaleString('en')} ${one}${count === 1 ? '' : 's'}`;
-const listText = names => names.slice(0, kMostListed).join(', ') +
-    (names.length > kMostListed ? `, and ${(names.length - kMostListed).toLocaleString('en')} more` : '');
 
 function makeSubgraphs(subgraphs, nameOfNode) {
   const remarks = ({rejected, open_values: open, unknown_costs: unknown, own_ns: own, flat_ns: flat}) =>
@@ -68,11 +64,9 @@ if (data.partition) {
   element('partition_section').hidden = false;
 }
 </script>
-</body>
-</html>
-)html";
+)page";
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_REPORT_IMPL_REPORT_PARTITION_SCRIPT_IPP_
+#endif  // OPKIT_REPORT_IMPL_PAGE_PARTITION_JS_IPP_
