@@ -18,7 +18,7 @@ void Twice(Context& ctx, In<"x", float> x, Out<"y", float> y) {
 }
 OPKIT_OP(Twice).SameShape<"x", "y">().Inplace<"x", "y">().Kernel<CPUContext>();
 
-// What the check needs besides comes in its options: attributes, which a typed operator requires
+// The options give the check what it cannot guess: attributes, which a typed operator requires
 // unless it names a default.
 template <class Context>
 void Times(Context& ctx, In<"x", float> x, Out<"y", float> y, Attr<"factor", float> factor) {

@@ -1,5 +1,5 @@
 // Trains a small classifier: which of three arms of a spiral is a point on? AddGradients makes the
-// backward graph, one executor runs both, and 95% of new points must be told right. Links the
+// backward graph, one executor runs both, and 95% of new points must get the right arm. Links the
 // standard operators.
 #include <algorithm>
 #include <cmath>

@@ -42,7 +42,7 @@ class MeansOp final : public Operator<CPUContext> {
 };
 REGISTER_CPU_OPERATOR(Means, MeansOp);
 
-// What the rule makes of an input.
+// Returns the output that the rule infers from an input.
 std::string Ask(const SymbolicShape& x, bool keep = false) {
   const OperatorDef node = OperatorDef("Means", {"X"}, {"Y"}).Arg("keep", keep);
   return ToString(OpRegistry::Global().GetSchema("Means").InferOutputs(
@@ -58,7 +58,7 @@ int main() {
   } catch (const Error& error) {
     std::printf("%s\n", error.what());
   }
-  // What is inferred is what comes out.
+  // A run writes outputs of the inferred shapes.
   const CheckReport report = CheckOperator(OperatorDef("Means", {"X"}, {"Y"}),
                                            {Tensor::From<float>({1, 2, 2}, {1, 2, 3, 5})});
   std::printf("%s\n", ToString(report).c_str());

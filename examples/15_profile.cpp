@@ -1,5 +1,5 @@
-// Where the time goes inside custom operators, the program's own and a library's: their code and
-// the operators that they invoke are told apart, in the table and in the trace.
+// Where the time goes inside custom operators, the program's own and a library's: the table and the
+// trace show their code and the operators that they invoke separately.
 //   ./profile libcompose.so            # examples/library/compose.cc, compiled as it says
 #include <cstdio>
 #include <opkit/plugin.hpp>

@@ -1,4 +1,4 @@
-// What running on a CUDA device costs the host: an operator and a graph of 1,000 small kernels
+// The host's cost of running on a CUDA device: an operator and a graph of 1,000 small kernels
 // beside the same kernels launched by hand and as a CUDA graph, memory beside cudaMallocAsync, and
 // ParallelFor beside a kernel written out.
 #include <benchmark/benchmark.h>

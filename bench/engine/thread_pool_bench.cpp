@@ -97,8 +97,8 @@ void SubmitParkedAndWaitTbb(benchmark::State& state) {
 }
 BENCHMARK(SubmitParkedAndWaitTbb)->Iterations(2000)->UseManualTime();
 
-// What the machine takes to wake a thread that sleeps in a futex, by the thread that wakes it and
-// until the other one runs: the floor of the rows above.
+// Measures how long the machine takes to wake a thread that sleeps in a futex: the time of the
+// waking thread, and until the other one runs. The floor of the rows above.
 class Sleeper {
  public:
   ~Sleeper() {

@@ -1,8 +1,8 @@
-// What a body costs over the flat graph: a run of a graph whose nodes stand in the body of one node
-// Subgraph, or each in a body of its own, beside the run of the same nodes without. The goals are
-// 50 ns a call and 1 ns a node, and arenas within 2 % of the flat graph's. Every operator adds 1 to
-// one element, so that what is measured is the way to it. A pair is measured in turns; `ns_a_call`
-// and `ns_a_node` are the differences of the medians.
+// The cost of a body over the flat graph: a run of a graph whose nodes stand in the body of one
+// node Subgraph, or each in a body of its own, beside the run of the same nodes without. The goals
+// are 50 ns a call and 1 ns a node, and arenas within 2 % of the flat graph's. Every operator adds
+// 1 to one element, so that what is measured is the way to it. A pair is measured in turns;
+// `ns_a_call` and `ns_a_node` are the differences of the medians.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -77,7 +77,7 @@ struct Node {
   const Tensor& tensor(const std::string& name) const { return *workspace.GetTensor(name); }
 };
 
-// What is compared: both sides, made for a number of threads, and the work of a call.
+// The two sides of a comparison, made for a number of threads, and the work of a call.
 struct Pair {
   Call ours, direct;
   double flops = 0, bytes = 0;
@@ -210,7 +210,7 @@ struct Direct {
   int threads;
 
   Direct(const dnnl::primitive& made, int omp_threads) : primitive(made), threads(omp_threads) {}
-  // Its memory is the node's, but where that is packed otherwise.
+  // Uses the node's memory, unless that is packed otherwise.
   void Add(int kind, const Desc& desc, const Tensor& of_node) {
     if (LayoutBytes(of_node.layout(), of_node.shape(), of_node.dtype()) ==
         static_cast<int64_t>(desc.get_size())) {

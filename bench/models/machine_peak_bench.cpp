@@ -1,4 +1,4 @@
-// What the machine can do at most: multiply-adds in registers, and bytes to and from memory. The
+// The machine's peak rates: multiply-adds in registers, and bytes to and from memory. The
 // rates of a model's operators are read against these.
 #include <benchmark/benchmark.h>
 

@@ -1,4 +1,4 @@
-// What an operator costs besides its kernel: Run against a plain virtual call in the same program,
+// The cost of an operator without its kernel: Run against a plain virtual call in the same program,
 // RunAsync, creation, access to inputs and outputs, observers, and Invoke. Then a kernel by
 // BenchmarkOperator.
 #include <vector>

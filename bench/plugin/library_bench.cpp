@@ -1,5 +1,5 @@
-// What a call into a loaded library's operator costs over calling its function directly, and what
-// loading a library costs. The peers: the direct call, and the same function registered in this
+// The cost of a call into a loaded library's operator over calling its function directly, and the
+// cost of loading a library. The peers: the direct call, and the same function registered in this
 // program.
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>

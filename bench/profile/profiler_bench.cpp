@@ -1,4 +1,4 @@
-// What a profile costs: an empty operator without one, while one is recorded, and inside another
+// The cost of a profile: an empty operator without one, while one is recorded, and inside another
 // operator; scopes and counters; the decoding and writing of ten million spans. Peers: what most
 // code does (two steady_clock reads pushed to a vector under a mutex) and the least that can be
 // done (two reads of the processor's clock into a ring).

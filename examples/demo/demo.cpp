@@ -1,6 +1,6 @@
-// What `./dev demo` shows: two real models, read from their ONNX files and run on real input, one
-// of them with an operator of the demo's own in its graph and one out of a library that is loaded
-// at run time; and pictures of what ran.
+// The program of `./dev demo`: two real models, read from their ONNX files and run on real input,
+// one of them with an operator of the demo's own in its graph and one out of a library that is
+// loaded at run time; and pictures of what ran.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -124,7 +124,7 @@ std::vector<int> NodesOfLibraries(const opkit::Plan& plan) {
   return nodes;
 }
 
-// Whether the text is what was written, where that is known.
+// Returns the plan, and true if the text is the one drawn or the user gave the picture.
 std::pair<opkit::Plan, bool> ReadPictureText(const Options& options) {
   constexpr const char* kText = "Define an operator once, run it 1001 ways.";
   constexpr uint64_t kSeed = 11;

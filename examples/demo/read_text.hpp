@@ -17,7 +17,7 @@ class TextReader {
  public:
   // Throws opkit::Error for a file that is not such a model.
   explicit TextReader(const std::string& model_file);
-  // Of a picture that shows one line and little else. It is planned once for each width.
+  // Reads a picture that shows one line and little else. Plans once for each width.
   TextLine Read(const Picture& picture);
   const opkit::Plan& plan() const { return model_->plan(); }
 

@@ -1,4 +1,4 @@
-// What gemm.cc and gemm_stateful.cc have in common: matrices that are views, and a plain product.
+// The code that gemm.cc and gemm_stateful.cc share: matrices that are views, and a plain product.
 #ifndef OPKIT_EXAMPLES_LIBRARY_GEMM_HPP_
 #define OPKIT_EXAMPLES_LIBRARY_GEMM_HPP_
 
@@ -21,7 +21,7 @@ struct Matrix {  // element (i, j) is data[i * down + j * across]
 // to = alpha * a * b, rows in parallel.
 inline void Multiply(float alpha, Matrix a, Matrix b, const opkit::OpTensor& to,
                      const opkit::OpResource& res) {
-  if (to.req() == opkit::OpReq::kNone) return;  // nobody wants it
+  if (to.req() == opkit::OpReq::kNone) return;  // no consumer
   float* c = to.data<float>();
   res.parallel_for(a.rows, [=](int64_t i) {
     for (int64_t j = 0; j < b.columns; ++j) {

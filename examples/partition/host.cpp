@@ -29,7 +29,7 @@ bool Report(bool right, const char* what) {
   std::printf("%s: %s\n", what, right ? "right" : "WRONG");
   return right;
 }
-// Whether `after` has so many nodes, and the results of `before`.
+// True if `after` has so many nodes, and the results of `before`.
 bool Same(const Graph& before, const Graph& after, int nodes, const char* what) {
   const std::vector<float> expected = Run(before), found = Run(after);
   bool right = after.num_nodes() == nodes;
@@ -37,7 +37,7 @@ bool Same(const Graph& before, const Graph& after, int nodes, const char* what) 
     right &= std::fabs(found[i] - expected[i]) <= 1e-5f * (1 + std::fabs(expected[i]));
   return Report(right, what);
 }
-// Whether the partitioner refuses an option that it does not have, with this text.
+// True if the partitioner refuses an option that it does not have, with this text.
 bool Refuses(const Graph& graph, const char* partitioner, const std::string& text) {
   try {
     Partition(graph, partitioner, {{"steps", "1"}});

@@ -55,7 +55,7 @@ struct OrtBase {
 // The shared object and its environment. It stays in the process: its threads are not made to go.
 class Runtime {
  public:
-  // Of one path, opened when it is first asked for.
+  // Returns the runtime at a path, opened by the first call for it.
   static std::shared_ptr<const Runtime> Get(std::string path) {
     if (path.empty())
       if (const char* variable = std::getenv("OPKIT_ONNXRUNTIME")) path = variable;

@@ -1,5 +1,5 @@
-// A partitioner: a small runtime takes chains of Exp and Log, which nobody else has kernels of, and
-// runs each chain in one pass over the data.
+// A partitioner: a small runtime takes chains of Exp and Log, of which no other backend has
+// kernels, and runs each chain in one pass over the data.
 //   g++ -std=c++20 -Iinclude examples/partition/partitioner.cpp -o parts && ./parts
 #include <cmath>
 #include <cstdio>
@@ -35,7 +35,7 @@ void TakeChains(const PartitionView& view, PartitionAnswer& answer) {
   for (const PartitionNode& node : view.nodes())
     if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
 }
-// Whether it wants a subgraph: only a chain, which has one input and one output.
+// Rejects a subgraph that is no chain: a chain has one input and one output.
 void ReviewChain(SubgraphReview& review) {
   if (review.body().inputs().size() != 1 || review.body().outputs().size() != 1)
     review.Reject("it is no chain");

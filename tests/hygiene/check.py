@@ -630,9 +630,9 @@ def comment_blocks(text):
 
 @check("plain-comments")
 def plain_comments(tree):
-    for folder in ("include", "src", "tests/support"):
+    for folder in ("include", "src", "tools", "examples", "bench", "tests/support"):
         for path in sorted((tree.root / folder).rglob("*")):
-            if path.suffix not in (".hpp", ".ipp", ".cpp"):
+            if path.suffix not in (".hpp", ".ipp", ".cpp", ".cc", ".cu", ".h"):
                 continue
             for number, comment in comment_blocks(path.read_text()):
                 where = f"{path.relative_to(tree.root)}:{number}"

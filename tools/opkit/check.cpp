@@ -295,7 +295,8 @@ Graph GraphToPartition() {
   return graph;
 }
 
-// What is wrong with a partitioner of a library that is loaded; "+" before it if nothing is.
+// Returns the fault of a loaded library's partitioner, or a text that begins with "+" if it has
+// none.
 std::string CheckPartitioner(const std::string& name, const ChildVoice& voice) {
   const Graph graph = GraphToPartition();
   const Tensor x = Tensor::From<float>({2, 3}, {-1.5f, -1, -0.5f, 0.25f, 0.5f, 1});
