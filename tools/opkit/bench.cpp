@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "file.hpp"
-#include "json.hpp"
 #include "model.hpp"
+#include "opkit/base/json/json_writer.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
@@ -14,6 +14,7 @@ namespace cli {
 namespace {
 
 using namespace opkit;
+using detail::JsonWriter;
 
 struct BenchCommand {
   ModelOptions model;
@@ -45,31 +46,26 @@ Times Measure(Executor& executor, const BenchCommand& command) {
   return times;
 }
 
-std::string RowJson(const NetBenchmarkRow& row, const Plan* plan) {
-  JsonObject out;
-  out.Add("op", row.op);
+void WriteRow(const NetBenchmarkRow& row, const Plan* plan, JsonWriter& json) {
+  json.NewLine("    ").BeginObject().Member("op", row.op);
   if (plan) {
-    out.Add("name", row.name).Add("node", row.node);
-    out.Add("backend", plan->choice(row.node).kernel->backend);
+    json.Member("name", row.name).Member("node", row.node);
+    json.Member("backend", plan->choice(row.node).kernel->backend);
     const std::vector<std::string>& outputs = plan->graph().node(row.node).outputs();
     if (!outputs.empty() && !outputs[0].empty())
-      out.Add("output", ToString(plan->type(outputs[0])));
+      json.Member("output", ToString(plan->type(outputs[0])));
   } else {
-    out.Add("count", row.count);
+    json.Member("count", row.count);
   }
-  out.Add("ms", row.ms).Add("share", row.share).Add("flops", row.flops).Add("bytes", row.bytes);
-  return out.OnOneLine();
+  json.Member("ms", row.ms).Member("share", row.share);
+  json.Member("flops", row.flops).Member("bytes", row.bytes).EndObject();
 }
-
-void AddNodes(Executor& executor, JsonObject* report) {
-  constexpr int kRuns = 10;
-  const NetBenchmark nodes = TimeNodes(executor, kRuns);
-  std::vector<std::string> rows;
-  for (const NetBenchmarkRow& row : nodes.types) rows.push_back(RowJson(row, nullptr));
-  report->AddRaw("operators", JsonObject::Array(rows));
-  rows.clear();
-  for (const NetBenchmarkRow& row : nodes.nodes) rows.push_back(RowJson(row, &executor.plan()));
-  report->AddRaw("nodes", JsonObject::Array(rows));
+void WriteRows(const char* key, const std::vector<NetBenchmarkRow>& rows, const Plan* plan,
+               JsonWriter& json) {
+  json.NewLine("  ").Key(key).BeginArray();
+  for (const NetBenchmarkRow& row : rows) WriteRow(row, plan, json);
+  if (!rows.empty()) json.NewLine("  ");
+  json.EndArray();
 }
 
 void Bench(BenchCommand& command) {
@@ -89,25 +85,42 @@ void Bench(BenchCommand& command) {
   OutputFile output(command.output);  // fails before the measurement, not after it
   const Times times = Measure(executor, command);
 
-  JsonObject report, shapes;
+  std::string report;
+  JsonWriter json(report);
+  const auto add = [&](const std::string& key, const auto& value) {
+    json.NewLine("  ").Member(key, value);
+  };
+  json.BeginObject();
+  add("model", command.model.path);
+  json.NewLine("  ").Key("inputs").BeginObject();
   for (const NamedTensor& input : inputs)
-    shapes.Add(input.name, StrCat(input.tensor.dtype(), input.tensor.shape()));
-  report.Add("model", command.model.path).AddRaw("inputs", shapes.OnOneLine());
-  report.Add("threads", NumThreads()).Add("runs", times.size());
-  report.Add("median_ms", times.Percentile(50)).Add("mean_ms", times.mean());
-  report.Add("min_ms", times.Percentile(0));
+    json.Member(input.name, StrCat(input.tensor.dtype(), input.tensor.shape()));
+  json.EndObject();
+  add("threads", NumThreads());
+  add("runs", times.size());
+  add("median_ms", times.Percentile(50));
+  add("mean_ms", times.mean());
+  add("min_ms", times.Percentile(0));
   for (const int percent : {10, 25, 75, 90, 95, 99})
-    report.Add(StrCat("p", percent, "_ms"), times.Percentile(percent));
-  report.Add("max_ms", times.Percentile(100));
-  report.Add("read_ms", read_ms).Add("plan_ms", plan_ms).Add("load_ms", read_ms + plan_ms);
-  report.Add("first_result_ms", first_result_ms);
-  report.Add("peak_memory_bytes", PeakResidentBytes());
-  report.Add("memory_before_bytes", memory_before);
+    add(StrCat("p", percent, "_ms"), times.Percentile(percent));
+  add("max_ms", times.Percentile(100));
+  add("read_ms", read_ms);
+  add("plan_ms", plan_ms);
+  add("load_ms", read_ms + plan_ms);
+  add("first_result_ms", first_result_ms);
+  add("peak_memory_bytes", PeakResidentBytes());
+  add("memory_before_bytes", memory_before);
   const MemorySummary memory = executor.plan().memory();
-  report.Add("arena_bytes", memory.arena_bytes);
-  report.Add("arena_lower_bound_bytes", memory.lower_bound_bytes);
-  if (command.nodes) AddNodes(executor, &report);
-  output.Write(report.OnLines());
+  add("arena_bytes", memory.arena_bytes);
+  add("arena_lower_bound_bytes", memory.lower_bound_bytes);
+  if (command.nodes) {
+    constexpr int kRuns = 10;
+    const NetBenchmark nodes = TimeNodes(executor, kRuns);
+    WriteRows("operators", nodes.types, nullptr, json);
+    WriteRows("nodes", nodes.nodes, &executor.plan(), json);
+  }
+  json.NewLine().EndObject();
+  output.Write(report + "\n");
 }
 
 }  // namespace
