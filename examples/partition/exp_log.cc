@@ -44,7 +44,7 @@ ReturnValue mySupportedOps(std::string json, const int num_ids, int* ids, Texts&
   return SUCCESS;
 }
 
-// Whether it wants a subgraph: only a chain, which has one input and one output. It says the number
+// Accepts a subgraph that is a chain, with one input and one output. It writes the number
 // of steps in an attribute of the operator.
 ReturnValue acceptSubgraph(std::string json, int, bool* accept, Texts& options, Texts& attrs,
                            std::map<std::string, OpTensor>&, std::map<std::string, OpTensor>&) {

@@ -1,5 +1,5 @@
-// What the commands of `opkit` share: exit codes, failures, and text. A command is a file with a
-// function that adds the command to the program; main.cpp calls each function.
+// The parts that all commands of `opkit` share: exit codes, failures, and text. A command is a file
+// with a function that adds the command to the program; main.cpp calls each function.
 #ifndef OPKIT_TOOLS_OPKIT_PROGRAM_HPP_
 #define OPKIT_TOOLS_OPKIT_PROGRAM_HPP_
 
