@@ -27,7 +27,7 @@ namespace {
 
 using opkit::MemoryInterval;
 using opkit::MemoryPlan;
-using opkit::MemoryPlanOptions;
+using opkit::MemorySearchOptions;
 
 constexpr int64_t kCapacity = 1048576;
 constexpr double kSeconds = 2;
@@ -55,7 +55,7 @@ std::vector<MemoryInterval> ReadInstance(const std::string& name) {
 }
 
 MemoryPlan Plan(benchmark::State& state, const std::vector<MemoryInterval>& buffers,
-                MemoryPlanOptions options, int64_t capacity) {
+                MemorySearchOptions options, int64_t capacity) {
   static uint64_t seed = 0;
   MemoryPlan plan;
   for (auto _ : state) {
@@ -81,7 +81,7 @@ void PlanInstance(benchmark::State& state, const Instance& instance, int64_t eno
     state.SkipWithError("no instance here: set OPKIT_MINIMALLOC_DIR to the folder of A to K");
     return;
   }
-  MemoryPlanOptions options;
+  MemorySearchOptions options;
   options.time_budget = std::chrono::duration<double>(seconds);
   options.enough_bytes = enough;
   Plan(state, buffers, options, kCapacity);
@@ -106,7 +106,7 @@ std::vector<MemoryInterval> ManyBuffers(int longest) {
 }
 
 void Portfolio(benchmark::State& state, const std::vector<MemoryInterval>& buffers) {
-  MemoryPlanOptions options;
+  MemorySearchOptions options;
   options.max_steps = 0;
   const MemoryPlan plan = opkit::PlanMemory(buffers, options);
   Plan(state, buffers, options, plan.lower_bound_bytes);
@@ -124,7 +124,7 @@ void DrawOne() {
     buffers = CutRectangle(200, 1000, kCapacity, random);
     svg.title = "A rectangle cut into 200 buffers";
   }
-  MemoryPlanOptions options;
+  MemorySearchOptions options;
   options.time_budget = std::chrono::duration<double>(kSeconds);
   std::ofstream(path) << opkit::ToSvg(buffers, opkit::PlanMemory(buffers, options), svg);
 }
@@ -151,9 +151,9 @@ const bool kRegistered = [] {
     for (const opkit::detail::PlannerSearch& search : opkit::detail::kPlannerSearches)
       add(opkit::StrCat("PerfectPacking/", count, "/", search.name),
           [buffers, &search](benchmark::State& state) {
-            MemoryPlanOptions options;
+            MemorySearchOptions options;
             options.time_budget = std::chrono::duration<double>(kSeconds);
-            options.search = search.name;
+            options.name = search.name;
             if (Plan(state, buffers, options, kCapacity).steps == 0)
               state.SkipWithError("the search does not take these buffers");
           });

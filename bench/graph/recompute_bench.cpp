@@ -1,4 +1,4 @@
-// The cost of fitting less memory by recomputation (MemoryPlanOptions::recompute): Compile, and a
+// The cost of fitting less memory by recomputation (PlanMemoryOptions::recompute): Compile, and a
 // run, of graphs at a share of the arena that they take without. Graphs: the training step of a
 // transformer of one head, forward and back; a chain of equal layers forward and back, whose
 // optimum is known; and the down and up of a U-Net, whose skipped values are read last. Counters:

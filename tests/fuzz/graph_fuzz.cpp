@@ -229,7 +229,7 @@ void Run(const Builder& built, const std::vector<Tensor>* expected, const std::s
   static const PassList none;
   PlanOptions options;
   options.threads = 1;
-  options.verify_memory = true;
+  options.memory.verify = true;
   if (!passes) options.passes = &none;
   std::string why;
   const bool ran = Try(

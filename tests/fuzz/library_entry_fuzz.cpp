@@ -305,7 +305,7 @@ void Use(const std::string& op) {
     g.AddNode(OperatorDef(op, {"a"}, {"y"}));
     g.AddOutput("y");
     PlanOptions options;
-    options.mode = ReplayMode::kWalk;
+    options.schedule.mode = ReplayMode::kWalk;
     Executor exec(Compile(g, options));
     exec.Run({{"x", x}});
   });

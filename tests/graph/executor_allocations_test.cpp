@@ -35,8 +35,8 @@ TEST_CASE("a bound run allocates nothing, in any mode") {
     for (ReplayMode mode :
          {ReplayMode::kAuto, ReplayMode::kWalk, ReplayMode::kLevels, ReplayMode::kCounters}) {
       INFO("threads ", threads, " mode ", std::string(ToString(mode)));
-      Executor exec(
-          Compile(OfRandomOperators(DeviceType::kCPU), {.threads = threads, .mode = mode}));
+      Executor exec(Compile(OfRandomOperators(DeviceType::kCPU),
+                            {.threads = threads, .schedule = {.mode = mode}}));
       exec.Bind("x", Tensor::From<float>({4, 4}, std::vector<float>(16, 0.5f)));
       exec.Bind("v39", Tensor({4, 4}, DType::kFloat32));
       WarmUp([&] { exec.Run(); });

@@ -433,7 +433,7 @@ TEST_CASE("in a fixed order, streams and the host give what running in order giv
     INFO("seed ", seed);
     const PassList none;
     Executor exec(Compile(OnStreams(random.graph, seed),
-                          {.threads = 2, .deterministic = true, .passes = &none}));
+                          {.threads = 2, .schedule = {.deterministic = true}, .passes = &none}));
     random.BindTo(exec);
     exec.Run();
     CheckOutputs(exec.outputs(), random.expected);
@@ -451,7 +451,7 @@ TEST_CASE("in a fixed order, what is in flight keeps its memory while later node
   g.AddNode(OperatorDef("Add").Input("A").Input("B").Output("Y"));
   g.AddOutput("Y");
   const PassList none;
-  Executor exec(Compile(g, {.threads = 2, .deterministic = true, .passes = &none}));
+  Executor exec(Compile(g, {.threads = 2, .schedule = {.deterministic = true}, .passes = &none}));
   exec.Bind("X", Vector({1, 2}));
   const Event event = exec.RunAsync();
   for (Flight& flight : Flights(2)) {

@@ -32,8 +32,7 @@ Tensor Ones() { return Tensor::From<float>({64}, std::vector<float>(64, 1)); }
 PlanOptions Donating(std::vector<std::string> names) {
   return {.threads = 1,
           .passes = &kNoPasses,
-          .donated_inputs = std::move(names),
-          .verify_memory = true};
+          .memory = {.donated_inputs = std::move(names), .verify = true}};
 }
 
 }  // namespace
@@ -147,7 +146,7 @@ TEST_CASE("random graphs with donated inputs give the same bits, and take no mor
       PlanOptions options = Donating({});
       options.threads = threads;
       Executor plain(Compile(graph, options));
-      options.donated_inputs = names;
+      options.memory.donated_inputs = names;
       Executor exec(Compile(graph, options));
       plain_bytes += plain.plan().memory().arena_bytes;
       bytes += exec.plan().memory().arena_bytes;

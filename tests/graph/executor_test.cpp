@@ -164,12 +164,13 @@ TEST_CASE("random graphs give what running node after node gives, to the bit") {
       for (ReplayMode mode :
            {ReplayMode::kAuto, ReplayMode::kWalk, ReplayMode::kLevels, ReplayMode::kCounters}) {
         INFO("seed ", seed, " threads ", threads, " mode ", std::string(ToString(mode)));
-        Executor exec(Compile(
-            graph, {.threads = threads, .mode = mode, .memory = {.max_steps = Rounds(10'000)}}));
+        Executor exec(Compile(graph, {.threads = threads,
+                                      .schedule = {.mode = mode},
+                                      .memory = {.search = {.max_steps = Rounds(10'000)}}}));
         for (int run = 0; run < 2; ++run) CheckOutputs(exec.Run(Named(graph, inputs)), expected);
       }
     INFO("seed ", seed);
-    Executor in_order(Compile(graph, {.threads = 2, .deterministic = true}));
+    Executor in_order(Compile(graph, {.threads = 2, .schedule = {.deterministic = true}}));
     CheckOutputs(in_order.Run(Named(graph, inputs)), expected);
     Executor later(Compile(graph, {.threads = 2}));
     for (const NamedTensor& input : Named(graph, inputs)) later.Bind(input.name, input.tensor);

@@ -130,8 +130,9 @@ TEST_CASE("a body gives the bits of the flat graph, and takes its memory") {
     const auto inputs = RandomInputs(graph, seed);
     for (const int threads : {1, 2}) {
       CAPTURE(threads);
-      PlanOptions options{.threads = threads, .deterministic = threads == 1, .passes = &kNoPasses};
-      options.verify_memory = true;
+      PlanOptions options{
+          .threads = threads, .schedule = {.deterministic = threads == 1}, .passes = &kNoPasses};
+      options.memory.verify = true;
       const Plan flat_plan = Compile(graph, options), plan = Compile(nested, options);
       if (threads == 1) {
         flat_bytes += flat_plan.memory().arena_bytes;
@@ -257,17 +258,20 @@ TEST_CASE("selections, explanations and descriptions show the nodes of bodies") 
   const Selection selection = plan.selection();
   REQUIRE(selection.nodes.size() == 6);
   CHECK(selection.Find("v3/body/v2") != nullptr);
-  CHECK(Compile(g, {.passes = &kNoPasses, .selection = selection}).selection().nodes.size() == 6);
+  CHECK(Compile(g, {.passes = &kNoPasses, .selection = {.forced = selection}})
+            .selection()
+            .nodes.size() == 6);
   Selection wrong = selection;
   for (SelectedKernel& one : wrong.nodes)
     if (one.node == "v3/body/v2") one.backend = "no_such_backend";
   const std::string refused =
-      ErrorOf([&] { Compile(g, {.passes = &kNoPasses, .selection = wrong}); }).what();
+      ErrorOf([&] { Compile(g, {.passes = &kNoPasses, .selection = {.forced = wrong}}); }).what();
   CHECK(Contains(refused, "no_such_backend"));
   CHECK(Contains(refused, "in body of Subgraph 's'"));
   wrong.nodes.back().node = "v3/body/nothing";
-  CHECK(Contains(ErrorOf([&] { Compile(g, {.passes = &kNoPasses, .selection = wrong}); }).what(),
-                 "'nothing', which the graph does not have"));
+  CHECK(Contains(
+      ErrorOf([&] { Compile(g, {.passes = &kNoPasses, .selection = {.forced = wrong}}); }).what(),
+      "'nothing', which the graph does not have"));
 
   CHECK(Contains(ToString(plan), "    0 Scale (v0) -> (v1)"));
   const Explanation explanation = plan.Explain();

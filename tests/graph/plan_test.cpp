@@ -117,7 +117,7 @@ Tensor Ones() {
 TEST_CASE("the scratch of a kernel's configuration is planned beside the values") {
   const Graph g = Chain({OperatorDef("Scratch"), OperatorDef("Scratch"), OperatorDef("Scratch"),
                          OperatorDef("Relu")});
-  const Plan plan = Compile(g, {.threads = 1, .verify_memory = true});
+  const Plan plan = Compile(g, {.threads = 1, .memory = {.verify = true}});
   // One value, overwritten in place, and the scratch of one node at a time.
   CHECK(plan.memory().lower_bound_bytes == 256 + 1024);
   CHECK(plan.memory().arena_bytes == 256 + 1024);
@@ -351,8 +351,8 @@ TEST_CASE("memory that cannot be had is an error that names what takes most of i
 }
 
 TEST_CASE("where memory cannot be planned, the error names a donated input that takes most of it") {
-  PlanOptions options{.threads = 1, .donated_inputs = {"X"}};
-  options.memory.search = "nowhere";
+  PlanOptions options{.threads = 1, .memory = {.donated_inputs = {"X"}}};
+  options.memory.search.name = "nowhere";
   Graph g;
   g.AddInput("X", kFloat, {64});
   g.AddNode(OperatorDef("Choosy").Input("X").Output("Y"));

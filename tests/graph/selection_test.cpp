@@ -25,7 +25,7 @@ Graph TwoNodes() {
 }
 Plan Forced(const std::vector<SelectedKernel>& nodes) {
   PlanOptions options;
-  options.selection.nodes = nodes;
+  options.selection.forced.nodes = nodes;
   return Compile(TwoNodes(), options);
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("nodes that write the same value are told apart") {
   CHECK(selection.nodes[1].node == "T#2");
   CHECK(selection.nodes[2].node == "T#3");
   PlanOptions options;
-  options.selection = selection;
+  options.selection.forced = selection;
   CHECK(ToString(Compile(graph, options).selection()) == ToString(selection));
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("where memory is the objective, what needs fewer bytes runs, though it
     graph.AddInput("X", DType::kFloat32, {elements});
     graph.AddNode(OperatorDef("Trades", {"X"}, {"Y"}));
     graph.AddOutput("Y");
-    return Compile(graph, {.objective = objective});
+    return Compile(graph, {.selection = {.objective = objective}});
   };
   CHECK(chosen(SelectionObjective::kTime, 1024).choice(0).kernel->backend == "heavy");
   const Plan lean = chosen(SelectionObjective::kMemory, 1024);

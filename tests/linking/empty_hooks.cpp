@@ -65,7 +65,8 @@ int main() {
     failed = 1;
   };
   check(Why("Plain"), "");
-  check(Why("Plain", {.release_constants = true}), "");  // of those that were converted: none
+  check(Why("Plain", {.memory = {.release_constants = true}}),
+        "");  // of those that were converted: none
   check(Why("Fusing"), "a plan of kernels that have Fuse needs opkit/graph/plan/fusion.hpp");
   check(Why("Images"),
         "a plan of kernels that differ in layout or device needs opkit/graph/plan/converters.hpp");

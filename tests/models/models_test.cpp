@@ -188,11 +188,9 @@ TEST_CASE("random partitioners keep the outputs of every model to the bit") {
       for (const int threads : {1, 4}) {
         CAPTURE(seed);
         CAPTURE(threads);
-        PartitionReport report;
         const PartitionerRequest by_chance("models_by_chance", {{"seed", std::to_string(seed)}});
-        Executor executor(Compile(
-            graph, {.threads = threads, .partitioners = {by_chance}, .partition_report = &report}));
-        subgraphs += report.subgraphs.size();
+        Executor executor(Compile(graph, {.threads = threads, .partitioners = {by_chance}}));
+        subgraphs += executor.plan().partition_report().subgraphs.size();
         const NamedTensors found = executor.Run(inputs);
         for (const NamedTensor& output : expected)
           CHECK(detail::SameBytes(output.tensor, found[output.name]));

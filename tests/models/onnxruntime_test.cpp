@@ -67,11 +67,9 @@ TEST_CASE("ONNX Runtime runs an operator that the program lacks") {
   const Library library = Library::Load(OPKIT_TEST_ONNXRUNTIME_EP);
   const Graph graph = QuickGeluGraph();
   CHECK(ErrorOf([&] { Compile(graph); }).code() == ErrorCode::kNotFound);
-  PartitionReport report;
   const Plan plan =
-      Compile(graph, {.partitioners = {{"onnxruntime", Taking("com.microsoft.QuickGelu")}},
-                      .partition_report = &report});
-  CHECK(report.num_taken() == 1);
+      Compile(graph, {.partitioners = {{"onnxruntime", Taking("com.microsoft.QuickGelu")}}});
+  CHECK(plan.partition_report().num_taken() == 1);
   Executor executor(plan);
   for (const std::vector<float>& x : {std::vector<float>{-1, 0, 2}, std::vector<float>{0.5f}}) {
     const Tensor input = Tensor::From<float>({static_cast<int64_t>(x.size())}, x);
@@ -107,11 +105,9 @@ TEST_CASE("the model of rapidocr reads lines with its convolutions in ONNX Runti
   const Graph graph = LoadOnnx(DataFolder() +
                                "/rapidocr_onnxruntime-1.4.4/rapidocr_onnxruntime/models/"
                                "ch_PP-OCRv4_rec_infer.onnx");
-  PartitionReport report;
-  Executor executor(Compile(
-      graph, {.partitioners = {{"onnxruntime", Taking("Conv")}}, .partition_report = &report}));
+  Executor executor(Compile(graph, {.partitioners = {{"onnxruntime", Taking("Conv")}}}));
   for (const OperatorDef& node : executor.plan().graph().nodes()) CHECK(node.type() != "Conv");
-  CHECK(report.num_taken() > 20);
+  CHECK(executor.plan().partition_report().num_taken() > 20);
   Executor whole(Compile(graph));
   for (const auto& inputs : {Picture(1, 48, 100), Picture(2, 48, 100)}) {
     const NamedTensors expected = whole.Run(inputs), found = executor.Run(inputs);

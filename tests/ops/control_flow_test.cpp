@@ -47,13 +47,13 @@ const Tensor kYes = Tensor::Scalar(true), kNo = Tensor::Scalar(false);
 TEST_CASE("a selection for a branch is forced, and one that cannot be is an Error") {
   const Graph graph = Around(NegateOrDouble());
   PlanOptions options;
-  options.selection = Compile(graph).selection();
-  REQUIRE(options.selection.nodes.size() == 3);
-  CHECK(options.selection.nodes[1].node == "out/then_branch/y");
-  CHECK(ToString(Compile(graph, options).selection()) == ToString(options.selection));
+  options.selection.forced = Compile(graph).selection();
+  REQUIRE(options.selection.forced.nodes.size() == 3);
+  CHECK(options.selection.forced.nodes[1].node == "out/then_branch/y");
+  CHECK(ToString(Compile(graph, options).selection()) == ToString(options.selection.forced));
   const auto refusal = [&](const char* node, const char* backend, const char* op = "") {
     PlanOptions forced;
-    forced.selection.nodes = {{node, backend, -1, op}};
+    forced.selection.forced.nodes = {{node, backend, -1, op}};
     return std::string(ErrorOf([&] { Compile(graph, forced); }).what());
   };
   CHECK(Contains(refusal("out/then_branch/y", "nobody"), "'nobody'"));
@@ -152,7 +152,7 @@ TEST_CASE("an output that nobody reads is written over nothing that is needed") 
       node = If({"condition", "x"}, inner, branch("Abs", "Mul"));
       node.mutable_outputs() = {"unread", "out"};
     }
-    Executor exec(Compile(Around(node, {4}), {.verify_memory = true}));
+    Executor exec(Compile(Around(node, {4}), {.memory = {.verify = true}}));
     const Tensor x = Tensor::From<float>({4}, {0, 1, 2, -1});
     const Floats taken = FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).at("out"));
     for (size_t i = 0; i < 4; ++i)
@@ -220,7 +220,7 @@ TEST_CASE("what a branch rewrites is rewritten in the graph around it") {
       g.AddNode(RewritingIf("v"));
       g.AddNode(OperatorDef("Neg", {"v"}, {"after"}));
       g.AddOutput("before").AddOutput("out").AddOutput("after");
-      Executor exec(Compile(g, {.threads = threads, .verify_memory = true}));
+      Executor exec(Compile(g, {.threads = threads, .memory = {.verify = true}}));
       const Tensor w = Tensor::From<float>({2}, {10, 20});
       for (int run = 0; run < 3; ++run) {
         const auto out = exec.Run({{"condition", kYes}, {"x", x}, {"w", w}});

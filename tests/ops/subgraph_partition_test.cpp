@@ -86,9 +86,8 @@ TEST_CASE("partitioners of a plan leave a graph with gradients too") {
   Graph flat = Model();
   const GradientMap gradients = AddGradients(flat, "loss", {"w"});
   flat.AddOutput(gradients.at("w").dense);
-  PartitionReport report;
-  const Plan plan = Compile(flat, {.partitioners = {"elementwise"}, .partition_report = &report});
-  CHECK(report.num_taken() >= 3);
+  const Plan plan = Compile(flat, {.partitioners = {"elementwise"}});
+  CHECK(plan.partition_report().num_taken() >= 3);
 }
 
 TEST_CASE("random parts of forward and backward graphs keep every bit, on 1 thread and on 4") {
@@ -102,15 +101,14 @@ TEST_CASE("random parts of forward and backward graphs keep every bit, on 1 thre
     Executor expected(Compile(flat, {.threads = 1}));
     const NamedTensors want = expected.Run(inputs);
     for (const int threads : {1, 4}) {
-      PartitionReport report;
       Executor exec(Compile(
-          flat, {.threads = threads,
-                 .partitioners = {{"some_nodes",
-                                   {{"seed", StrCat(seed)}, {"percent", StrCat(seed % 90 + 10)}}}},
-                 .partition_report = &report}));
+          flat,
+          {.threads = threads,
+           .partitioners = {
+               {"some_nodes", {{"seed", StrCat(seed)}, {"percent", StrCat(seed % 90 + 10)}}}}}));
       const NamedTensors found = exec.Run(inputs);
       for (size_t o = 0; o < want.size(); ++o) CHECK(detail::SameBytes(want[o], found[o]));
-      taken += report.num_taken();
+      taken += exec.plan().partition_report().num_taken();
     }
   }
   CHECK(taken > 500);

@@ -137,7 +137,7 @@ TEST_CASE("a graph mixes a library's operators with the program's, forward and b
   g.AddNode(OperatorDef("LibRuns", {"b"}, {"unused"}));
   g.AddOutput("b");
   PlanOptions options;
-  options.verify_memory = true;
+  options.memory.verify = true;
   options.threads = 2;
   const Plan plan = Compile(g, options);
   CHECK(plan.choice(0).kernel->origin == "libfive_times.so");

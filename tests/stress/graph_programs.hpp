@@ -164,12 +164,14 @@ class ExecutorProgram {
   PlanOptions Options(Random& random, int most_threads) {
     PlanOptions options;
     options.threads = random.Below(most_threads + 1);
-    options.deterministic = random.OneIn(4);
+    options.schedule.deterministic = random.OneIn(4);
     constexpr ReplayMode kModes[] = {ReplayMode::kAuto, ReplayMode::kCounters, ReplayMode::kLevels,
                                      ReplayMode::kWalk};
-    options.mode = kModes[random.Below(!case_.synchronous() ? 2 : options.deterministic ? 2 : 4)];
-    options.verify_memory = true;
-    options.memory.max_steps = 0;
+    options.schedule.mode = kModes[random.Below(!case_.synchronous()             ? 2
+                                                : options.schedule.deterministic ? 2
+                                                                                 : 4)];
+    options.memory.verify = true;
+    options.memory.search.max_steps = 0;
     options.max_shapes = random.Between(1, 3);
     static const PassList none;
     if (random.OneIn(2)) options.passes = &none;

@@ -52,7 +52,7 @@ class MixedProgram {
   PlanOptions Options(const Graph& graph, int most_threads, bool is_open) {
     PlanOptions options;
     options.threads = random_.Below(most_threads + 1);
-    options.deterministic = random_.OneIn(4);
+    options.schedule.deterministic = random_.OneIn(4);
     if (random_.OneIn(3)) {
       options.devices = {Device{mixed_ops::kThere}, Device{}};
       if (random_.OneIn(2)) std::swap(options.devices[0], options.devices[1]);
@@ -60,24 +60,24 @@ class MixedProgram {
     constexpr ReplayMode kModes[] = {ReplayMode::kAuto, ReplayMode::kCounters, ReplayMode::kLevels,
                                      ReplayMode::kWalk};
     const bool few = case_.options().streams || case_.options().there || !options.devices.empty() ||
-                     options.deterministic;
-    options.mode = kModes[random_.Below(few ? 2 : 4)];
+                     options.schedule.deterministic;
+    options.schedule.mode = kModes[random_.Below(few ? 2 : 4)];
     static const PassList none;
     if (random_.OneIn(2)) options.passes = &none;
     if (random_.OneIn(3)) options.partitioners = {Partitioner()};
-    options.memory.max_steps = random_.OneIn(3) ? -1 : 0;
+    options.memory.search.max_steps = random_.OneIn(3) ? -1 : 0;
     options.memory.reorder_nodes = random_.OneIn(3);
     static const std::vector<std::string> kBackends[] = {
         {}, {"reference"}, {"layouts"}, {"strided", "layouts"}};
     options.backends = kBackends[random_.Below(4)];
-    if (random_.OneIn(4)) options.objective = SelectionObjective::kMemory;
+    if (random_.OneIn(4)) options.selection.objective = SelectionObjective::kMemory;
     if (random_.OneIn(2))
       for (const GraphInput& input : graph.inputs())
         if (!case_.IsRewritten(input.name) && !graph.IsOutput(input.name) && random_.OneIn(2) &&
             input.info.dtype == DType::kInt64)
-          options.donated_inputs.push_back(input.name);
-    options.release_constants = !is_open && random_.OneIn(4);
-    options.verify_memory = true;
+          options.memory.donated_inputs.push_back(input.name);
+    options.memory.release_constants = !is_open && random_.OneIn(4);
+    options.memory.verify = true;
     options.max_shapes = random_.Between(1, 3);
     return options;
   }
@@ -116,7 +116,7 @@ class MixedProgram {
     forced.devices = options.devices;
     // Values that are rewritten may keep a branch from other devices.
     if (!case_.options().rewrites && random_.OneIn(2)) std::ranges::reverse(forced.devices);
-    forced.selection = ParseSelection(ToString(chosen));
+    forced.selection.forced = ParseSelection(ToString(chosen));
     const Plan plan = Compile(graph, forced);
     // A branch that the first plan has left to its node may be planned here.
     const std::string found = "\n" + ToString(plan.selection());
@@ -126,10 +126,9 @@ class MixedProgram {
               "a forced selection gives another one, without" + line);
     }
     RunPlan(graph, plan, forced);
-    if (forced.selection.nodes.empty()) return;
-    SelectedKernel& wrong =
-        forced.selection
-            .nodes[detail::Index(random_.Below(static_cast<int>(forced.selection.nodes.size())))];
+    if (forced.selection.forced.nodes.empty()) return;
+    SelectedKernel& wrong = forced.selection.forced.nodes[detail::Index(
+        random_.Below(static_cast<int>(forced.selection.forced.nodes.size())))];
     switch (random_.Below(4)) {
       case 0:
         wrong.backend = "nobody";

@@ -107,7 +107,7 @@ class MixedRuns {
         mixed_(mixed),
         graph_(graph),
         executor_(plan),
-        donated_(options.donated_inputs),
+        donated_(options.memory.donated_inputs),
         is_on_host_(options.devices.empty() && !mixed.options().there) {}
 
   void Run(const Scope& inputs) {

@@ -410,17 +410,17 @@ Graph WithShapes(const Graph& graph, const std::vector<GraphInput>& inputs) {
 }
 
 Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
-              const ModelOptions& options, PartitionReport* report) {
+              const ModelOptions& options) {
   try {
     PlanOptions plan_options;
     plan_options.partitioners = RequestsOf(options.partition);
-    plan_options.partition_report = report;
-    plan_options.release_constants = options.release_constants;
+    plan_options.memory.release_constants = options.release_constants;
     if (!options.selection.empty())
-      plan_options.selection = FailWith(ExitCode::kBadFile, "it is in " + options.selection, [&] {
-        const Storage file = MapFile(options.selection);
-        return ParseSelection(BytesOf(file));
-      });
+      plan_options.selection.forced =
+          FailWith(ExitCode::kBadFile, "it is in " + options.selection, [&] {
+            const Storage file = MapFile(options.selection);
+            return ParseSelection(BytesOf(file));
+          });
     const Plan plan = Compile(WithShapes(graph, inputs), plan_options);
     if (!options.backends.empty() && plan.has_shapes()) CheckBackends(plan, options);
     return plan;

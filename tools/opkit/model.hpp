@@ -23,7 +23,7 @@ struct ModelOptions {
   std::string selection;               // a file of kernels that nodes must have
   int threads = 0;                     // 0: as many as there are CPUs
   uint64_t seed = 0;                   // seed of random inputs
-  bool release_constants = false;      // see PlanOptions; for a model with a single plan
+  bool release_constants = false;      // see PlanMemoryOptions; for a model with a single plan
   PartitionOptions partition;
 };
 
@@ -55,10 +55,9 @@ std::vector<opkit::GraphInput> ShapesOf(const std::vector<opkit::NamedTensor>& i
 // Returns the graph with these inputs in place of its own.
 opkit::Graph WithShapes(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs);
 // Returns the plan for inputs of these shapes with all nodes on the given backends, which are
-// checked only if all shapes are known. Fills in `report`, if given, with the subgraphs of
-// partitioners.
+// checked only if all shapes are known.
 opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs,
-                     const ModelOptions& options, opkit::PartitionReport* report = nullptr);
+                     const ModelOptions& options);
 
 }  // namespace cli
 

@@ -74,7 +74,8 @@ void PartitionModel(PartitionCommand& command) {
       return Partition(prepared, partitioners, &report);
     });
   } else {
-    const Plan plan = MakePlan(model.graph, shapes, command.model, &report);
+    const Plan plan = MakePlan(model.graph, shapes, command.model);
+    report = plan.partition_report();
     if (command.output.ends_with(".onnx"))
       FailWith(ExitCode::kBadModel, "", [&] {
         OnnxWriteOptions options;

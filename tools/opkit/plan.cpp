@@ -75,7 +75,7 @@ MemoryTable ReadTable(const std::string& path) {
 
 void PlanTable(const PlanCommand& command) {
   const MemoryTable table = ReadTable(command.table);
-  MemoryPlanOptions options;
+  MemorySearchOptions options;
   options.max_steps = 0;  // greedy orders only
   MemoryPlan plan = FailWith(ExitCode::kBadFile, "correct " + command.table,
                              [&] { return PlanMemory(table.buffers, options); });

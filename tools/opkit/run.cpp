@@ -141,14 +141,15 @@ RunReport LastRun(const Plan& plan) {
   }
 }
 
-void WriteProfile(const RunCommand& command, const Plan& plan, const PartitionReport& partition) {
+void WriteProfile(const RunCommand& command, const Plan& plan) {
   FailWith(ExitCode::kBadFile, "", [&] {
     if (command.profile) detail::SaveProfileFile(Profiler::Read(), *command.profile);
     if (command.report) {
       ProfileTableOptions table;
       table.peak = MachinePeak(NumThreads());
       RunReport run = LastRun(plan);
-      if (!partition.nodes.empty()) run.partition = ToJson(partition);
+      if (!command.model.partition.partitioners.empty())
+        run.partition = ToJson(plan.partition_report());
       SaveReport(Profiler::Read(), *command.report, table, run);
     }
   });
@@ -157,9 +158,8 @@ void WriteProfile(const RunCommand& command, const Plan& plan, const PartitionRe
 void RunModel(RunCommand& command) {
   OnnxModel model = LoadModel(command.model);
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
-  PartitionReport partition;
   command.model.release_constants = true;
-  Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model, &partition));
+  Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model));
   model = OnnxModel();  // the plan has all that a run reads
   for (const auto& folder : {command.output_dir, command.dump})
     if (folder) MakeFolder(*folder);  // fails before the run, not after it
@@ -179,7 +179,7 @@ void RunModel(RunCommand& command) {
     }
   }
   Profiler::Stop();
-  WriteProfile(command, executor.plan(), partition);
+  WriteProfile(command, executor.plan());
   if (command.dump) Dump(RunKeepingValues(executor), *command.dump);
   WriteOutputs(executor.outputs(), command.output_dir.value_or(""));
   if (command.table) {

@@ -41,7 +41,7 @@ class PlannedHostedGraph final : public HostedGraph {
   static PlanOptions Options() {
     PlanOptions options;
     options.threads = ThreadPool::Current().threads();
-    options.mode = ReplayMode::kWalk;
+    options.schedule.mode = ReplayMode::kWalk;
     return options;
   }
 

@@ -5,12 +5,15 @@
 
 #include "opkit/graph/explanation.hpp"
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/plan/types.hpp"
+#include "opkit/graph/memory/arena.hpp"
+#include "opkit/graph/plan/node_choice.hpp"
+#include "opkit/graph/plan/options.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 class PlanState;
 }
+struct PartitionReport;  // opkit/partition.hpp
 
 // A handle: copies refer to the same plan. Thread-safe.
 class Plan {
@@ -20,7 +23,7 @@ class Plan {
   ~Plan();
 
   // The graph that runs, after the passes and partitioners, and its view. With
-  // PlanOptions::release_constants, some of its constants have lost their elements.
+  // PlanMemoryOptions::release_constants, some of its constants have lost their elements.
   const Graph& graph() const;
   const GraphView& view() const;
   int threads() const;
@@ -41,6 +44,9 @@ class Plan {
   // Returns the kernels of all nodes, to save them or force them on another plan. Omits a node that
   // the kernel of another node computes: that kernel does so in the other plan too.
   Selection selection() const;
+  // Returns the parts of the graph that PlanOptions::partitioners took, and why other nodes stay.
+  // It lives as long as a handle of the plan. Throws kFailedPrecondition without partitioners.
+  const PartitionReport& partition_report() const;
   // Explains why each node has its kernel, and what conversions between layouts cost.
   Explanation Explain() const;
 

@@ -1,5 +1,6 @@
 // Selection: the kernel and configuration of each node of a graph. Plan::selection() returns the
-// choice of a plan. PlanOptions::selection forces it on another plan, also in another process.
+// choice of a plan. PlanSelectionOptions::forced forces it on another plan, also in another
+// process.
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
@@ -36,7 +37,9 @@ struct SelectedKernel {
 //
 //   Selection chosen = plan.selection();
 //   SaveFile("model.selection", ToString(chosen));            // … and in another process
-//   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
+//   PlanOptions options;
+//   options.selection.forced = ParseSelection(ReadFile("model.selection"));
+//   Plan plan = Compile(graph, options);
 struct Selection {
   std::vector<SelectedKernel> nodes;
 

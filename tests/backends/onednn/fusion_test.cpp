@@ -50,7 +50,7 @@ Graph Rows(const Nodes& nodes, const std::string& product = "MatMul") {
 
 PlanOptions Without(std::initializer_list<const char*> passes, PassList& list) {
   for (const char* pass : passes) list.Remove(pass);
-  return {.passes = &list, .verify_memory = true};
+  return {.passes = &list, .memory = {.verify = true}};
 }
 // The operators that a plan runs together with the one that makes h.
 std::string PartsIn(const Graph& graph) {
@@ -157,7 +157,7 @@ TEST_CASE("What something else sees is computed as it was") {
   // A chosen kernel is the one that runs.
   PassList passes = DefaultPasses();
   const Graph graph = Images({OperatorDef("Relu", {"h"}, {"y"})});
-  const Plan plan = Compile(graph, {.selection = {{{"y", "reference"}}}});
+  const Plan plan = Compile(graph, {.selection = {.forced = {{{"y", "reference"}}}}});
   for (const Explanation::Node& node : plan.Explain().nodes) CHECK(node.parts.empty());
 }
 

@@ -39,7 +39,7 @@ inline Graph GraphOf(const std::string& op, const std::vector<Tensor>& inputs,
 
 // What a graph makes of `x`, on some threads.
 inline Tensor RunGraph(const Graph& graph, const Tensor& x, int threads = 1) {
-  Executor executor(Compile(graph, {.threads = threads, .verify_memory = true}));
+  Executor executor(Compile(graph, {.threads = threads, .memory = {.verify = true}}));
   executor.Run({{graph.inputs()[0].name, x}});
   return executor.Run({{graph.inputs()[0].name, x}})[graph.outputs()[0]];
 }

@@ -44,7 +44,7 @@ Graph GraphOfLayer(const Layer& layer, Arguments args, bool has_bias, int states
 auto RunAll(const Graph& graph, int threads, bool plainly = false) {
   Graph chosen = graph;
   if (plainly) chosen.ReplaceNode(0, OperatorDef(graph.node(0)).Backends("reference", kRequired));
-  Executor executor(Compile(chosen, {.threads = threads, .verify_memory = true}));
+  Executor executor(Compile(chosen, {.threads = threads, .memory = {.verify = true}}));
   const Tensor x = Random({33, 5, 24}, 9);
   executor.Run({{"x", x}});
   return executor.Run({{"x", x}});
@@ -100,7 +100,7 @@ TEST_CASE(
       Graph plain = graph;
       plain.ReplaceNode(0, OperatorDef(graph.node(0)).Backends("reference", kRequired));
       const Tensor x = Random({steps, batch, input}, 9), expected = RunGraph(plain, x);
-      const Plan plan = Compile(graph, {.release_constants = true});
+      const Plan plan = Compile(graph, {.memory = {.release_constants = true}});
       REQUIRE(plan.choice(0).kernel->backend == "onednn");
       CHECK(ToString(plan.Explain()).find("onednn") != std::string::npos);
       for (const int threads : {1, 2, 3, 8}) CheckClose(RunGraph(graph, x, threads), expected);

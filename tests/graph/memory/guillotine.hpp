@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "opkit/graph/memory/types.hpp"
+#include "opkit/graph/memory/arena.hpp"
 #include "opkit/op/random.hpp"
 
 // `count` buffers that fill [0, time) x [0, bytes) without a gap, in random order.

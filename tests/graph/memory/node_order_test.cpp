@@ -64,7 +64,7 @@ TEST_CASE("a plan that may reorder its nodes has a smaller arena and the same re
   const Tensor x = Tensor::From<float>({4}, {1, 2, 3, 4});
   std::vector<int64_t> arenas;
   for (const bool reorders : {false, true}) {
-    PlanOptions options{.threads = 1, .passes = &no_passes, .verify_memory = true};
+    PlanOptions options{.threads = 1, .passes = &no_passes, .memory = {.verify = true}};
     options.memory.reorder_nodes = reorders;
     Executor executor(Compile(graph, options));
     const Floats found = executor.Run({{"X", x}}).at("Y").ToVector<float>();
@@ -91,7 +91,7 @@ TEST_CASE("random graphs compute the same in the order for their footprint") {
     }
     graph.AddOutput("V24");
     const Tensor x = Tensor::From<float>({3}, {1, 2, 3});
-    PlanOptions options{.threads = 1, .verify_memory = true};
+    PlanOptions options{.threads = 1, .memory = {.verify = true}};
     const Floats expected =
         Executor(Compile(graph, options)).Run({{"X", x}}).at("V24").ToVector<float>();
     options.memory.reorder_nodes = true;

@@ -20,12 +20,12 @@ using opkit::ErrorCode;
 using opkit::MemoryConflicts;
 using opkit::MemoryInterval;
 using opkit::MemoryPlan;
-using opkit::MemoryPlanOptions;
+using opkit::MemorySearchOptions;
 using opkit::PlanMemory;
 using opkit::RandomGenerator;
 using opkit::Timeout;
 
-const MemoryPlanOptions kPortfolio{.time_budget = {}, .max_steps = 0};
+const MemorySearchOptions kPortfolio{.time_budget = {}, .max_steps = 0};
 
 // By the definition, pair by pair: what is wrong with the plan, or nothing.
 std::string Fault(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan) {
@@ -110,7 +110,7 @@ TEST_CASE("random plans are sound, whatever the sizes, spans and alignments") {
                         1 + static_cast<int64_t>(random() % 20), bytes, random() % 2 == 0);
     for (const int64_t steps : {0, 3000}) {
       const MemoryPlan plan = PlanMemory(
-          buffers, MemoryPlanOptions{.time_budget = {}, .max_steps = steps, .seed = seed});
+          buffers, MemorySearchOptions{.time_budget = {}, .max_steps = steps, .seed = seed});
       REQUIRE(Fault(buffers, plan) == "");
     }
   }
@@ -265,7 +265,7 @@ TEST_CASE("a search that cannot prove its plan ends after steps by the square of
       for (const int other : {(i + 1) % 5, (i + 4) % 5}) ring.others.push_back(5 * copy + other);
     }
   ring.starts.push_back(2 * static_cast<int64_t>(buffers.size()));
-  const auto steps = [&](MemoryPlanOptions options) {
+  const auto steps = [&](MemorySearchOptions options) {
     const MemoryPlan plan = PlanMemory(buffers, ring, options);
     CHECK(plan.arena_bytes == 3);
     CHECK(plan.lower_bound_bytes == 2);
@@ -273,8 +273,8 @@ TEST_CASE("a search that cannot prove its plan ends after steps by the square of
   };
   const auto count = static_cast<int64_t>(buffers.size());
   const int64_t move = count * count;  // more than the last one takes
-  CHECK(steps({}) >= count * count * MemoryPlanOptions::kStepsPerSquare);
-  CHECK(steps({}) <= count * count * MemoryPlanOptions::kStepsPerSquare + move);
+  CHECK(steps({}) >= count * count * MemorySearchOptions::kStepsPerSquare);
+  CHECK(steps({}) <= count * count * MemorySearchOptions::kStepsPerSquare + move);
   CHECK(steps({.max_steps = 1000}) <= 1000 + move);
   CHECK(steps({.max_steps = 0}) == 0);
 }
@@ -282,7 +282,7 @@ TEST_CASE("a search that cannot prove its plan ends after steps by the square of
 TEST_CASE("a plan within steps alone is the same each time, whatever the time") {
   RandomGenerator random(5);
   const std::vector<MemoryInterval> buffers = RandomIntervals(random, 150, 60, 30, 1000, false);
-  const MemoryPlanOptions options{.time_budget = {}, .max_steps = 50'000, .seed = 3};
+  const MemorySearchOptions options{.time_budget = {}, .max_steps = 50'000, .seed = 3};
   const MemoryPlan first = PlanMemory(buffers, options);
   const MemoryPlan second = PlanMemory(buffers, options);
   CHECK(first.offsets == second.offsets);
@@ -394,8 +394,8 @@ TEST_CASE("a search is chosen by name; a name that there is not is refused with 
   RandomGenerator random(4);
   const std::vector<MemoryInterval> buffers = CutRectangle(150, 10'000, 1 << 20, random);
   const auto plan = [&](const char* search) {
-    MemoryPlanOptions options;
-    options.search = search;
+    MemorySearchOptions options;
+    options.name = search;
     return PlanMemory(buffers, options);
   };
   CHECK(std::string(plan("skyline").method) == "search");
@@ -421,10 +421,10 @@ TEST_CASE("a search that cannot take the buffers leaves the plan of the portfoli
       if (other != i && other % 3 != i % 3) all.others.push_back(other);
   }
   all.starts.push_back(static_cast<int64_t>(all.others.size()));
-  MemoryPlanOptions options = kPortfolio;
+  MemorySearchOptions options = kPortfolio;
   const MemoryPlan greedy = PlanMemory(buffers, all, options);
   options.max_steps = -1;
-  options.search = "skyline";
+  options.name = "skyline";
   const MemoryPlan plan = PlanMemory(buffers, all, options);
   CHECK(plan.steps == 0);
   CHECK(plan.offsets == greedy.offsets);
@@ -435,7 +435,7 @@ TEST_CASE("an arena that is small enough ends the search") {
   const std::vector<MemoryInterval> buffers = CutRectangle(300, 1000, 1 << 20, random);
   const MemoryPlan portfolio = PlanMemory(buffers, kPortfolio);
   const MemoryPlan plan =
-      PlanMemory(buffers, MemoryPlanOptions{.enough_bytes = portfolio.arena_bytes});
+      PlanMemory(buffers, MemorySearchOptions{.enough_bytes = portfolio.arena_bytes});
   CHECK(plan.offsets.size() == portfolio.offsets.size());
   CHECK(plan.arena_bytes <= portfolio.arena_bytes);
   CHECK(std::string(plan.method).substr(0, 6) == "greedy");

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "opkit/graph/memory/lifetime_types.hpp"
+#include "opkit/graph/memory/run_order.hpp"
 #include "opkit/op/random.hpp"
 
 struct RandomRun {

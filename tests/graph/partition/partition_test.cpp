@@ -168,11 +168,12 @@ TEST_CASE("a plan is partitioned after inference and folding, and runs") {
                               TakeOps({"Relu", "Scale"})(view, answer);
                             },
                             {}});
-  PartitionReport report;
-  const Plan plan = Compile(graph, {.partitioners = {"chosen"}, .partition_report = &report});
+  const Plan plan = Compile(graph, {.partitioners = {"chosen"}});
   CHECK(asked == 1);
   CHECK(Ops(plan.graph()) == "RunBody MatMul Add");
-  CHECK(report.num_taken() == 4);
+  CHECK(plan.partition_report().num_taken() == 4);
+  CHECK(ErrorOf([&] { Compile(Chain()).partition_report(); }).code() ==
+        ErrorCode::kFailedPrecondition);
   const auto inputs = RandomInputs(graph, 1);
   const auto expected = RunInOrder(graph, inputs);
   Executor exec(plan);

@@ -104,7 +104,7 @@ Graph Chains() {
 TEST_CASE("each operator of a run has an invocation of its own under that of the run") {
   for (const ReplayMode mode : {ReplayMode::kWalk, ReplayMode::kLevels, ReplayMode::kCounters}) {
     CAPTURE(ToString(mode));
-    Executor exec(Compile(Chains(), {.threads = 2, .mode = mode}));
+    Executor exec(Compile(Chains(), {.threads = 2, .schedule = {.mode = mode}}));
     const Tensor x = Tensor::From<float>({2}, {1, 2});
     std::set<uint64_t> ids, runs;
     const auto record = [&] {

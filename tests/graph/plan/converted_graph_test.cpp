@@ -138,7 +138,7 @@ TEST_CASE("a value that is read in two layouts is converted once to each") {
                        In("B", "standard", "X", "R"), In("standard", "standard", "X", "S")},
                       "P");
   for (const char* output : {"Q", "R", "S"}) graph.AddOutput(output);
-  const Plan plan = Compile(graph, {.threads = 1, .deterministic = true});
+  const Plan plan = Compile(graph, {.threads = 1, .schedule = {.deterministic = true}});
   const Steps steps = StepsOf(plan);
   CHECK(std::ranges::count(steps, "standard to A of X") == 1);
   CHECK(std::ranges::count(steps, "standard to B of X") == 1);
@@ -279,7 +279,7 @@ TEST_CASE(
     graph.AddNode(node("P", "Q"));
     graph.AddNode(node("Q", "Y"));
     graph.AddOutput("Y");
-    return Compile(graph, {.threads = 1, .verify_memory = true}).memory();
+    return Compile(graph, {.threads = 1, .memory = {.verify = true}}).memory();
   };
   CHECK(arena("standard", false).arena_bytes == 2 * 4032);
   CHECK(arena("standard", true).arena_bytes == 4032);
@@ -506,7 +506,8 @@ TEST_CASE(
     const Tensor x = Tensor::From<float>({7}, {3, 1, 4, 1, 5, 9, 2});
     for (const int threads : {1, 2}) {
       Executor with(Compile(
-          graph, {.threads = threads, .release_constants = threads == 2, .verify_memory = true}));
+          graph,
+          {.threads = threads, .memory = {.release_constants = threads == 2, .verify = true}}));
       Executor without(Compile(plain, {.threads = 1}));
       for (int run = 0; run < 2; ++run) {
         const NamedTensors found = with.Run({{"X", x}}), expected = without.Run({{"X", x}});

@@ -128,10 +128,10 @@ TEST_CASE("nodes that name no device are placed on the first that has them, and 
   Graph either = Chain({kThere});
   PlanOptions host_first{.threads = 1};
   host_first.devices = {Device{}, kOnSim};
-  host_first.selection = Compile(either, options).selection();
-  CHECK(host_first.selection.nodes[0].device == "sim");
+  host_first.selection.forced = Compile(either, options).selection();
+  CHECK(host_first.selection.forced.nodes[0].device == "sim");
   CHECK(Compile(either, host_first).choice(0).device == kOnSim);
-  host_first.selection = {};
+  host_first.selection.forced = {};
   CHECK(Compile(either, host_first).choice(0).device == Device{});
 
   sim_device::is_there = false;

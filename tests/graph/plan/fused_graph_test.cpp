@@ -85,7 +85,7 @@ Floats Run(const Plan& plan) {
 TEST_CASE("a chain runs as one node, and what it is made of can be asked for") {
   const Graph graph = Begin({Tripling("X", "A"), Scale("X", "S", 2), Tripling("A", "B"),
                              Add("S", "B", "C"), Relu("C", "Y")});
-  const Plan plan = Compile(graph, {.threads = 1, .verify_memory = true});
+  const Plan plan = Compile(graph, {.threads = 1, .memory = {.verify = true}});
   CHECK(StepsOf(plan) == "S C Y ");
   CHECK(Run(plan) == Floats{11, 22, 33});
   CHECK(plan.choice(0).kernel->backend == "fusing");  // by node of the plan's graph
@@ -98,7 +98,7 @@ TEST_CASE("a chain runs as one node, and what it is made of can be asked for") {
   CHECK(plan.type("A").shape.ToShape() == Shape{3});
   const Selection selection = plan.selection();
   CHECK(selection.nodes.size() == 3);
-  CHECK(StepsOf(Compile(graph, {.threads = 1, .selection = selection})) == "S C Y ");
+  CHECK(StepsOf(Compile(graph, {.threads = 1, .selection = {.forced = selection}})) == "S C Y ");
   const Explanation explanation = plan.Explain();
   REQUIRE(explanation.nodes.size() == 3);
   CHECK(explanation.nodes[0].parts.empty());
@@ -127,12 +127,12 @@ TEST_CASE("what something else sees, or was chosen, is not taken in") {
                      Scale("X", "Z", 2).ControlInput("first")},
                     {"Y", "Z"})) == "A Y Z ");
   CHECK(steps(Begin({Tripling("X", "A"), Tripling("A", "Y")}),
-              {.selection = {{{"Y", "fusing"}}}}) == "Y ");
+              {.selection = {.forced = {{{"Y", "fusing"}}}}}) == "Y ");
   CHECK(steps(Begin({Tripling("X", "A"), Tripling("A", "Y").Backends("fusing", kRequired)})) ==
         "Y ");
   const Graph sum = Begin({Tripling("X", "A"), Scale("X", "S", 6), Add("S", "A", "Y")});
   CHECK(steps(sum) == "S Y ");
-  CHECK(steps(sum, {.selection = {{{"Y", "reference"}}}}) == "A S Y ");
+  CHECK(steps(sum, {.selection = {.forced = {{{"Y", "reference"}}}}}) == "A S Y ");
   // What Add reads is rewritten before it runs.
   CHECK(steps(Begin({Tripling("X", "A"), Scale("X", "T", 5), Accumulate("T", "X"),
                      Add("T", "A", "Y")})) == "A T T Y ");
@@ -162,7 +162,7 @@ TEST_CASE("a constant that is read converted alone is released where nodes were 
     Graph graph = Begin({Tripling("X", "A"), Tripling("A", "B"),
                          OperatorDef("InLayouts", {"B", "W"}, {"Y"}).Arg("b", "A")});
     graph.AddConstant("W", Tensor::From<float>({3}, {100, 200, 300}));
-    return Compile(graph, {.threads = 1, .release_constants = true});
+    return Compile(graph, {.threads = 1, .memory = {.release_constants = true}});
   };
   const Plan plan = compile();
   CHECK(allocator.live_bytes() - before == 12);

@@ -285,7 +285,8 @@ TEST_CASE("runs that keep nothing, some and all give what node after node gives"
   for (const bool open : {false, true})
     for (const int threads : {1, 2, 4}) {
       const Graph g = Chain(open ? SymbolicShape{Sym("N"), Sym("M")} : SymbolicShape{16, 5});
-      Executor exec(Compile(g, {.threads = threads, .passes = &kNoPasses, .verify_memory = true}));
+      Executor exec(
+          Compile(g, {.threads = threads, .passes = &kNoPasses, .memory = {.verify = true}}));
       std::mt19937_64 random(7);
       for (int run = 0; run < 60; ++run) {
         INFO("open ", open, " threads ", threads, " run ", run);
@@ -311,7 +312,7 @@ TEST_CASE("a value of a bound takes an input's place only where both always have
     g.AddNode(OperatorDef("CountElements", {"c"}, {"y"}));
     g.AddNode(OperatorDef("CountElements", {"b"}, {"z"}));
     g.AddOutput("y").AddOutput("z");
-    return Compile(g, {.threads = 1, .passes = &kNoPasses, .verify_memory = true})
+    return Compile(g, {.threads = 1, .passes = &kNoPasses, .memory = {.verify = true}})
         .memory()
         .inplace_values;
   };
@@ -377,7 +378,7 @@ TEST_CASE("a value without a bound, with one that is too large, or past the capa
   g.AddNode(OperatorDef("Distinct", {"a"}, {"b"}));
   g.AddNode(OperatorDef("Relu", {"b"}, {"y"}));
   g.AddOutput("y");
-  const auto memory = [](const Graph& graph, MemoryPlanOptions options) {
+  const auto memory = [](const Graph& graph, PlanMemoryOptions options) {
     return Compile(graph, {.threads = 1, .passes = &kNoPasses, .memory = options}).memory();
   };
   CHECK(memory(g, {}).arena_bytes == 512);
@@ -441,7 +442,7 @@ TEST_CASE("what the branches of an If make has the larger of their bounds") {
                 .Subgraph("else_branch", branch("Relu")));
   g.AddNode(OperatorDef("Scale", {"rows"}, {"y"}).Arg("scale", 2.f));
   g.AddOutput("y");
-  PlanOptions options{.threads = 1, .passes = &kNoPasses, .verify_memory = true};
+  PlanOptions options{.threads = 1, .passes = &kNoPasses, .memory = {.verify = true}};
   options.memory.capacity_bytes = 64;  // too little for the bounds: bodies leave theirs too
   CHECK(Compile(g, options).memory().bounded_values == 0);
   CHECK(Compile(g, options).memory().planned_values == 1);

@@ -104,7 +104,7 @@ TEST_CASE("a training graph that does not fit half its memory fits it, on any nu
   const std::vector<Tensor> expected = RunInOrder(graph, inputs);
   for (const int threads : {1, 2, 8}) {
     CAPTURE(threads);
-    PlanOptions options{.threads = threads, .verify_memory = true};
+    PlanOptions options{.threads = threads, .memory = {.verify = true}};
     const int64_t all = Compile(graph, options).memory().arena_bytes;
     for (const int percent : {75, 50, 25}) {
       CAPTURE(percent);
@@ -139,13 +139,13 @@ TEST_CASE("a value that has nothing but a bound keeps no graph from fitting") {
   options.memory.capacity_bytes = 1 << 20;
   CHECK(Compile(graph, options).memory().recomputed_nodes == 0);
   CHECK(Compile(graph, options).memory().bounded_values == 1);
-  options.selection.nodes = {{"nothere#again", "reference"}};
+  options.selection.forced.nodes = {{"nothere#again", "reference"}};
   CHECK_THROWS_AS(Compile(graph, options), Error);
 }
 
 TEST_CASE("what is cheap runs again, and what runs again is told of") {
   const Graph graph = Training(16, 16);
-  PlanOptions options{.threads = 1, .verify_memory = true};
+  PlanOptions options{.threads = 1, .memory = {.verify = true}};
   const int64_t all = Compile(graph, options).memory().arena_bytes;
   options.memory.capacity_bytes = all * 3 / 4;
   options.memory.recompute = true;
@@ -172,8 +172,8 @@ TEST_CASE("random graphs fit or are refused, and compute the same") {
     const Graph graph = RandomGraph(seed, shape);
     const std::vector<Tensor> inputs = RandomInputs(graph, seed);
     const std::vector<Tensor> expected = RunInOrder(graph, inputs);
-    PlanOptions options{.threads = 1 + static_cast<int>(seed % 2), .verify_memory = true};
-    options.deterministic = seed % 7 == 0;
+    PlanOptions options{.threads = 1 + static_cast<int>(seed % 2), .memory = {.verify = true}};
+    options.schedule.deterministic = seed % 7 == 0;
     options.memory.reorder_nodes = seed % 4 == 1;
     const Plan given = Compile(graph, options);
     const int64_t all = given.memory().arena_bytes;
@@ -210,7 +210,7 @@ TEST_CASE("plans with converters are lowered until they fit themselves, not only
     gradient = StrCat("g", i);
   }
   graph.AddOutput(gradient);
-  PlanOptions options{.threads = 1, .verify_memory = true};
+  PlanOptions options{.threads = 1, .memory = {.verify = true}};
   const Plan given = Compile(graph, options);
   const std::vector<Tensor> inputs{RandomTensor({64}, DType::kFloat32, 3)};
   const std::vector<Tensor> expected = OutputsOf(given, inputs);
@@ -230,7 +230,7 @@ TEST_CASE("nodes that one kernel computes run again as one, and wait as one") {
   graph.InsertNode(1, OperatorDef("Tripling", {"T"}, {"V"}));
   for (const int threads : {1, 2}) {
     CAPTURE(threads);
-    PlanOptions options{.threads = threads, .verify_memory = true};
+    PlanOptions options{.threads = threads, .memory = {.verify = true}};
     options.memory.capacity_bytes = 512;
     options.memory.recompute = true;
     const Plan plan = Compile(graph, options);
@@ -248,14 +248,14 @@ TEST_CASE("recomputation asks for a capacity and for known shapes") {
   PlanOptions options;
   options.memory.recompute = true;
   CheckFails([&] { Compile(Training(4, 8), options); },
-             "MemoryPlanOptions::recompute needs capacity_bytes");
+             "PlanMemoryOptions::recompute needs capacity_bytes");
   options.memory.capacity_bytes = 1 << 20;
   Graph open;
   open.AddInput("X", DType::kFloat32, {Sym("N")});
   open.AddNode(OperatorDef("Relu", {"X"}, {"Y"}));
   open.AddOutput("Y");
   CheckFails([&] { Compile(open, options); },
-             "MemoryPlanOptions::recompute needs the dtype and the shape of every input, since "
+             "PlanMemoryOptions::recompute needs the dtype and the shape of every input, since "
              "another shape may need other nodes to run again; 'X' is float32[N]");
 }
 
@@ -285,7 +285,7 @@ TEST_CASE("a graph that cannot fit is refused as it is without recomputation, or
 }
 
 TEST_CASE("nodes that are random, keep state, write what they read or run a graph run once") {
-  PlanOptions options{.threads = 1, .verify_memory = true};
+  PlanOptions options{.threads = 1, .memory = {.verify = true}};
   options.memory.capacity_bytes = 512;
   options.memory.recompute = true;
   const Plan plan = Compile(ReadLate(OperatorDef("Scale", {"X"}, {"V"})), options);
@@ -320,13 +320,13 @@ TEST_CASE("a node that runs again has the kernel that is forced on it, in anothe
   PlanOptions options{.threads = 1};
   options.memory.capacity_bytes = 512;
   options.memory.recompute = true;
-  options.selection.nodes = {{"V", "reference"}};
+  options.selection.forced.nodes = {{"V", "reference"}};
   const Plan plan = Compile(ReadLate(OperatorDef("InLayouts", {"X"}, {"V"})), options);
   const Selection selection = plan.selection();
   REQUIRE(selection.Find("V#again"));
   CHECK(selection.Find("V#again")->backend == "reference");
   CHECK(selection.Find("P")->backend == "layouts");
-  options.selection = selection;
+  options.selection.forced = selection;
   const Plan same = Compile(ReadLate(OperatorDef("InLayouts", {"X"}, {"V"})), options);
   CHECK(ToString(same.selection()) == ToString(selection));
   options.memory.recompute = false;
@@ -339,7 +339,7 @@ TEST_CASE("values of a name that is taken already get another") {
   Graph graph = ReadLate(OperatorDef("Scale", {"X"}, {"V"}).Name("v"));
   graph.AddNode(OperatorDef("Relu", {"X"}, {"V#again"}).Name("v#again"));
   graph.AddOutput("V#again");
-  PlanOptions options{.threads = 2, .verify_memory = true};
+  PlanOptions options{.threads = 2, .memory = {.verify = true}};
   options.memory.capacity_bytes = 512;
   options.memory.recompute = true;
   const Plan plan = Compile(graph, options);

@@ -52,7 +52,7 @@ struct Held {
   const Plan plan;
   const int64_t bytes;
 };
-const PlanOptions kReleased{.release_constants = true};
+const PlanOptions kReleased{.memory = {.release_constants = true}};
 
 // What two executors give, the second with operators of its own.
 Floats Run(const Plan& plan) {
@@ -174,7 +174,8 @@ TEST_CASE("constants that a body takes in, and those of its own, stay") {
 TEST_CASE("one that a device alone reads goes from the host") {
   const sim_device::SimDevice sim;
   const auto make = [] { return WithWeights({OperatorDef("AddThere", {"X", "W"}, {"Y"})}); };
-  const Held held(make, {.devices = {Device{sim_device::kSim, 0}}, .release_constants = true});
+  const Held held(
+      make, {.devices = {Device{sim_device::kSim, 0}}, .memory = {.release_constants = true}});
   CHECK(held.bytes == 0);
   CHECK_FALSE(held.has_original());
   Executor executor(held.plan);
@@ -196,7 +197,7 @@ TEST_CASE("a plan says the same of itself after the release, whatever kernels re
     return WithWeights({OperatorDef("ReadsWeights", {"X", "W"}, {"P"}), AddWeights("P", "Y", "B")});
   };
   const Held keeping(make, {.threads = 1});
-  const Held releasing(make, {.threads = 1, .release_constants = true});
+  const Held releasing(make, {.threads = 1, .memory = {.release_constants = true}});
   REQUIRE_FALSE(releasing.has_original());
   for (int runs = 0; runs < 2; ++runs) {
     const Plan &a = keeping.plan, &b = releasing.plan;
@@ -238,8 +239,8 @@ TEST_CASE("the release needs all shapes, and says so before a pass runs") {
     Graph graph = WithWeights({AddWeights("X", "Y", "A")});
     graph.AddInput("Z", shape_is_known ? DType::kUndefined : DType::kFloat32,
                    shape_is_known ? SymbolicShape{2} : SymbolicShape{Sym("N"), 3});
-    const Error error =
-        ErrorOf([&] { Compile(graph, {.passes = &passes, .release_constants = true}); });
+    const Error error = ErrorOf(
+        [&] { Compile(graph, {.passes = &passes, .memory = {.release_constants = true}}); });
     CHECK(error.code() == ErrorCode::kInvalidArgument);
     CHECK(Contains(error.message(),
                    "release_constants needs the dtype and the shape of every input"));

@@ -335,7 +335,7 @@ class Executor::Impl {
     std::unique_ptr<detail::BoundNodes> nodes;
     auto specialization = state().Specialize(infos, &nodes);
     ReplayOptions replay;
-    replay.mode = state().options().mode;
+    replay.mode = state().options().schedule.mode;
     replay.may_pend = specialization->may_pend();
     // The memory plan holds only for steps that run one after the other; the pool has got more
     // threads since it was made.

@@ -137,6 +137,12 @@ OPKIT_INLINE Selection Plan::selection() const {
   return selection;
 }
 
+OPKIT_INLINE const PartitionReport& Plan::partition_report() const {
+  if (!state_->partition_report())
+    Throw(ErrorCode::kFailedPrecondition,
+          "the plan has no partition report: PlanOptions named no partitioners");
+  return *state_->partition_report();
+}
 OPKIT_INLINE Explanation Plan::Explain() const { return state_->Explain(); }
 OPKIT_INLINE std::string ToString(const Plan& plan) {
   const auto found = plan.state()->Latest();
@@ -204,8 +210,9 @@ OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
 }
 
 // Returns Partition's result. Throws kNotFound if no partitioner is registered at all.
-OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
-  if (g_partition) return g_partition(graph, options.partitioners, options.partition_report);
+OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options,
+                                    std::shared_ptr<const PartitionReport>& report) {
+  if (g_partition) return g_partition(graph, options.partitioners, report);
   Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
         "' is registered; REGISTER_PARTITIONER registers one");
 }
@@ -222,12 +229,13 @@ OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view opt
 }
 
 // Returns the graph that the plan runs: after passes and partitioners.
-inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
+inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options,
+                           std::shared_ptr<const PartitionReport>& report) {
   const bool parted = !options.partitioners.empty();
   Graph prepared = ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses(),
                                parted ? UnknownOperators::kAllowed : UnknownOperators::kRefused);
   if (!parted) return prepared;
-  prepared = Partitioned(prepared, options);
+  prepared = Partitioned(prepared, options, report);
   CheckOperatorsKnown(prepared);
   return prepared;
 }
@@ -238,18 +246,20 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
-  if (options.release_constants)
-    detail::CheckInputsKnown(graph, "PlanOptions::release_constants", "what is dropped");
+  if (options.memory.release_constants)
+    detail::CheckInputsKnown(graph, "PlanMemoryOptions::release_constants", "what is dropped");
   if (options.memory.recompute) {
     if (options.memory.capacity_bytes == 0)
       Throw(ErrorCode::kInvalidArgument,
-            "MemoryPlanOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
-    detail::CheckInputsKnown(graph, "MemoryPlanOptions::recompute", "other nodes to run again");
+            "PlanMemoryOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
+    detail::CheckInputsKnown(graph, "PlanMemoryOptions::recompute", "other nodes to run again");
   }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
   const detail::PreferenceScope preferring(*preferences);
-  auto state = detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options),
-                                                        options, preferences);
+  std::shared_ptr<const PartitionReport> report;
+  Graph prepared = detail::PreparedGraph(graph, options, report);
+  auto state = detail::MakeIntrusive<detail::PlanState>(std::move(prepared), options, preferences,
+                                                        std::move(report));
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
@@ -259,7 +269,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
       detail::FitByRecomputation(*state);
     else
       state->Specialize(state->inputs(), nullptr);
-    if (options.release_constants) state->ReleaseConstants();
+    if (options.memory.release_constants) state->ReleaseConstants();
   } else {
     state->CheckForAnyShapes();
   }

@@ -4,8 +4,8 @@
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
-#include "opkit/graph/memory/lifetime_types.hpp"
-#include "opkit/graph/memory/types.hpp"
+#include "opkit/graph/memory/arena.hpp"
+#include "opkit/graph/memory/run_order.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

@@ -4,7 +4,8 @@
 #ifndef OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 #define OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
 
-#include "opkit/graph/memory/types.hpp"
+#include "opkit/graph/memory/arena.hpp"
+#include "opkit/graph/memory/search_options.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -17,12 +18,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // size, an alignment that is no power of two, or sizes that add up to more than an int64 holds. For
 // 100,000 buffers the portfolio alone takes less than a second.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
-                      const MemoryPlanOptions& options = {});
+                      const MemorySearchOptions& options = {});
 
 // Returns offsets for buffers with listed conflicts, for runs whose order in time is partial. The
 // spans are those of one legal order: if two overlap, the conflict must be listed too.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
-                      const MemoryPlanOptions& options = {});
+                      const MemorySearchOptions& options = {});
 
 }}  // namespace opkit
 

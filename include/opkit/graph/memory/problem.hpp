@@ -10,8 +10,8 @@
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/error.hpp"
+#include "opkit/graph/memory/arena.hpp"
 #include "opkit/graph/memory/flat_lists.hpp"
-#include "opkit/graph/memory/types.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -3,6 +3,7 @@
 #ifndef OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 #define OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +44,7 @@ namespace detail {
 
 // The hook by which Compile calls Partition; the first registration of a partitioner fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<PartitionerRequest>&,
-                                              PartitionReport*)>
+                                              std::shared_ptr<const PartitionReport>&)>
     g_partition{"a partitioner", "opkit/partition.hpp"};
 
 }  // namespace detail

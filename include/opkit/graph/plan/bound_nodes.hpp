@@ -5,7 +5,7 @@
 
 #include "opkit/base/index.hpp"
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/plan/types.hpp"
+#include "opkit/graph/plan/node_choice.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {

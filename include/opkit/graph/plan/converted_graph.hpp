@@ -7,7 +7,7 @@
 
 #include "opkit/base/hook.hpp"
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/plan/types.hpp"
+#include "opkit/graph/plan/node_choice.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -9,7 +9,8 @@
 
 #include "opkit/base/hook.hpp"
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/plan/types.hpp"
+#include "opkit/graph/plan/node_choice.hpp"
+#include "opkit/graph/selection.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -8,7 +8,8 @@
 #include <optional>
 
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/plan/types.hpp"
+#include "opkit/graph/plan/node_choice.hpp"
+#include "opkit/graph/plan/options.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {

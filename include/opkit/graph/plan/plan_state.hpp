@@ -24,22 +24,23 @@ struct ViewedGraph {
 
 class PlanState final : public RefCounted {
  public:
-  // The effect of MemoryPlanOptions::recompute, with the numbers of MemorySummary.
+  // The effect of PlanMemoryOptions::recompute, with the numbers of MemorySummary.
   struct Recomputed {
     int nodes = 0;
     double share = 0;
   };
 
-  PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences)
+  PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences,
+            std::shared_ptr<const PartitionReport> partition_report)
       : options_(options),
+        partition_report_(std::move(partition_report)),
         preferences_(std::move(preferences)),
         graph_(std::make_unique<ViewedGraph>(std::move(graph))),
         specializations_(options.max_shapes) {
     if (options.threads < 0 || options.max_shapes < 1)
       Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
             options.threads, " and ", options.max_shapes);
-    options_.passes = nullptr;  // the list belongs to the caller, as the report does
-    options_.partition_report = nullptr;
+    options_.passes = nullptr;  // the list belongs to the caller
     if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
     FindDonated();
@@ -50,6 +51,8 @@ class PlanState final : public RefCounted {
   }
 
   const PlanOptions& options() const { return options_; }
+  // Returns null unless partitioners were named.
+  const PartitionReport* partition_report() const { return partition_report_.get(); }
   // Returns the preferences for backends that were in force during Compile.
   const RefCounted& preferences() const { return *preferences_; }
   // Returns the inputs whose memory belongs to the plan during a run.
@@ -90,8 +93,8 @@ class PlanState final : public RefCounted {
   // may be of any size and has no values of bounded size; the search for a better memory plan stops
   // at the capacity.
   OPKIT_COLD IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const {
-    MemoryPlanOptions memory = options_.memory;
-    memory.enough_bytes = (std::max)(memory.enough_bytes, memory.capacity_bytes);
+    PlanMemoryOptions memory = options_.memory;
+    memory.search.enough_bytes = (std::max)(memory.search.enough_bytes, memory.capacity_bytes);
     memory.capacity_bytes = 0;
     memory.most_bound_bytes = -1;
     return MakeOf(view, inputs_, memory);
@@ -107,12 +110,12 @@ class PlanState final : public RefCounted {
     specializations_.Add(std::move(specialization));
   }
   // Replaces the forced kernels. Call it before the specialization that they are for is made.
-  void SetSelection(Selection selection) { options_.selection = std::move(selection); }
+  void SetSelection(Selection selection) { options_.selection.forced = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
   // True if steps run one after the other, in their order.
   bool IsWalked() const {
-    return options_.deterministic || options_.mode == ReplayMode::kWalk ||
-           (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
+    return options_.schedule.deterministic || options_.schedule.mode == ReplayMode::kWalk ||
+           (options_.schedule.mode == ReplayMode::kAuto && pool().threads() == 1);
   }
   // Infers types_for_any(). Throws for a graph that is wrong whatever its input shapes are.
   OPKIT_COLD void CheckForAnyShapes() {
@@ -172,38 +175,39 @@ class PlanState final : public RefCounted {
   OPKIT_COLD void FindDonated() {
     std::vector<std::string> names;
     for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
-    for (const std::string& name : options_.donated_inputs) {
+    for (const std::string& name : options_.memory.donated_inputs) {
       const int value = view().FindValue(name);
       if (value < 0 || !view().IsInput(value))
-        Throw(ErrorCode::kNotFound, "PlanOptions::donated_inputs names '", name,
+        Throw(ErrorCode::kNotFound, "PlanMemoryOptions::donated_inputs names '", name,
               "', which is no input of the graph", SuggestName(name, names));
       const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
                               : view().IsOutput(value)  ? "an output of the graph too"
                                                         : nullptr;
       if (why)
-        Throw(ErrorCode::kInvalidArgument, "PlanOptions::donated_inputs names '", name,
+        Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::donated_inputs names '", name,
               "', which is ", why, ", so that its caller reads it after a run");
       donated_.push_back(value);
     }
   }
   OPKIT_COLD IntrusivePtr<Specialization> MakeOf(const GraphView& view,
                                                  std::vector<TensorInfo> inputs,
-                                                 const MemoryPlanOptions& memory) const {
+                                                 const PlanMemoryOptions& memory) const {
     const PreferenceScope scope(*preferences_);
     return MakeIntrusive<Specialization>(
         view, std::move(inputs),
-        Specialization::Options{IsWalked(),
-                                options_.deterministic,
-                                memory,
-                                options_.verify_memory,
-                                &converted_constants_,
-                                {options_.backend_need,
-                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                 &options_.devices, options_.objective},
-                                donated_});
+        Specialization::Options{
+            IsWalked(),
+            options_.schedule.deterministic,
+            memory,
+            &converted_constants_,
+            {options_.backend_need,
+             options_.selection.forced.nodes.empty() ? nullptr : &options_.selection.forced,
+             &options_.devices, options_.selection.objective},
+            donated_});
   }
 
   PlanOptions options_;
+  const std::shared_ptr<const PartitionReport> partition_report_;
   const IntrusivePtr<RefCounted> preferences_;
   std::unique_ptr<ViewedGraph> graph_;
   Recomputed recomputed_;

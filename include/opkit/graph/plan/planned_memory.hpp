@@ -8,8 +8,9 @@
 
 #include "opkit/base/index.hpp"
 #include "opkit/core/device.hpp"
+#include "opkit/graph/memory/arena.hpp"
 #include "opkit/graph/memory/lifetimes.hpp"
-#include "opkit/graph/memory/types.hpp"
+#include "opkit/graph/plan/options.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -47,14 +48,13 @@ struct PlannedBody;
 class PlannedMemory {
  public:
   struct Options {
-    MemoryPlanOptions plan;
-    bool verify = false;
+    PlanMemoryOptions plan;
     bool walked = false;       // steps run one after the other, in their order
     std::vector<int> donated;  // inputs, by value of the view
   };
 
   // The specialization must have its schedule and its bodies before PlanArenas is called.
-  PlannedMemory(const Specialization& plan, const MemoryPlanOptions& options)
+  PlannedMemory(const Specialization& plan, const PlanMemoryOptions& options)
       : plan_(plan), most_bound_bytes_(options.most_bound_bytes) {}
   // Plans the memory of the outermost graph and of all bodies in it. Throws kOutOfMemory, with the
   // values that are live together, if a capacity is too small; else the errors of PlanMemory.

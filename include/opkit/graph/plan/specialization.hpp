@@ -46,8 +46,7 @@ class Specialization final : public RefCounted {
   struct Options {
     bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
-    MemoryPlanOptions memory;
-    bool verify_memory = false;
+    PlanMemoryOptions memory;
     ConvertedConstants* converted_constants = nullptr;  // of the plan
     KernelSelector::Options selection = {};
     std::span<const int> donated = {};  // values of the plan's graph; none in a body

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "opkit/graph/memory/types.hpp"
+#include "opkit/graph/memory/arena.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

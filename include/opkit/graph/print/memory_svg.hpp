@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "opkit/graph/memory/types.hpp"
+#include "opkit/graph/memory/arena.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

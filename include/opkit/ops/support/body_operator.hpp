@@ -101,7 +101,7 @@ class BodyOperator : public StandardOperator, public RunsBodies {
     if (!executor) {
       PlanOptions options;
       options.threads = ThreadPool::Current().threads();
-      options.deterministic = true;
+      options.schedule.deterministic = true;
       executor.emplace(Compile(*bodies_[detail::Index(number)].graph, options));
     }
     return *executor;

@@ -27,11 +27,11 @@ inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const
   return plan;
 }
 
-inline int64_t StepLimit(const MemoryProblem& problem, const MemoryPlanOptions& options) {
+inline int64_t StepLimit(const MemoryProblem& problem, const MemorySearchOptions& options) {
   if (options.max_steps >= 0) return options.max_steps;
   if (!options.time_budget.is_forever()) return (std::numeric_limits<int64_t>::max)();
-  constexpr int64_t kDefault = MemoryPlanOptions::kDefaultSteps;
-  constexpr int64_t kPerSquare = MemoryPlanOptions::kStepsPerSquare;
+  constexpr int64_t kDefault = MemorySearchOptions::kDefaultSteps;
+  constexpr int64_t kPerSquare = MemorySearchOptions::kStepsPerSquare;
   const int64_t square = int64_t{problem.count} * problem.count;
   return problem.spans_decide || square > kDefault / kPerSquare ? kDefault : kPerSquare * square;
 }
@@ -39,15 +39,15 @@ inline int64_t StepLimit(const MemoryProblem& problem, const MemoryPlanOptions& 
 }  // namespace detail
 
 OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
-                                   const MemoryPlanOptions& options) {
+                                   const MemorySearchOptions& options) {
   return PlanMemory(intervals, MemoryConflicts(), options);
 }
 
 OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
                                    const MemoryConflicts& conflicts,
-                                   const MemoryPlanOptions& options) {
+                                   const MemorySearchOptions& options) {
   const int64_t began_ns = detail::MonotonicNs();
-  detail::CheckSearchName(options.search);
+  detail::CheckSearchName(options.name);
   detail::MemoryProblem problem;
   MeasureBuffers(buffers, &problem);
   CutSections(buffers, &problem);
@@ -68,7 +68,7 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
     budget.deadline_ns = options.time_budget.DeadlineNs();
     budget.seed = options.seed;
     budget.enough = enough_units();
-    detail::SearchPlacing(options.search, problem, &budget, &best);
+    detail::SearchPlacing(options.name, problem, &budget, &best);
   }
   MemoryPlan plan = FinishPlan(problem, buffers.size(), best);
   plan.steps = most_steps - budget.steps;

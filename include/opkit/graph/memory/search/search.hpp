@@ -10,7 +10,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct PlannerSearch {
-  const char* name;  // for MemoryPlanOptions::search
+  const char* name;  // for MemorySearchOptions::name
   bool (*applies)(const MemoryProblem& problem);
   void (*run)(const MemoryProblem& problem, SearchBudget* budget, Placing* best);
 };

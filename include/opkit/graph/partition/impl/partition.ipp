@@ -384,9 +384,22 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
   return std::move(state.graph);
 }
 
+namespace detail {
+
+// Partition as Compile calls it: `report` is the plan's.
+inline Graph PartitionForPlan(const Graph& graph,
+                              const std::vector<PartitionerRequest>& partitioners,
+                              std::shared_ptr<const PartitionReport>& report) {
+  const auto made = std::make_shared<PartitionReport>();
+  report = made;
+  return Partition(graph, partitioners, made.get());
+}
+
+}  // namespace detail
+
 OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner,
                                       const char* file, int line) noexcept {
-  detail::g_partition.Fill(&Partition);
+  detail::g_partition.Fill(&detail::PartitionForPlan);
   return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 

@@ -399,15 +399,17 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
   std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
     if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[Index(buffer)].size = 0;
-  const auto plan = [&] { return PlanMemory(buffers, arena.lifetimes.conflicts, options.plan); };
+  const auto plan = [&] {
+    return PlanMemory(buffers, arena.lifetimes.conflicts, options.plan.search);
+  };
   arena.plan = InContext(plan, [&] { return LargestIn(arena); });
   PlaceDonated(arena);
   CheckCapacity(arena, options.plan.capacity_bytes);
-  // The most values that are verified unless options.verify is set: the time grows with their
+  // The most values that are verified unless options.plan.verify is set: the time grows with their
   // square.
   [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
-  if (options.verify) Verify(arena);
-  OPKIT_ASSERT(options.verify || arena.values.size() > kCheaplyVerified || Verify(arena));
+  if (options.plan.verify) Verify(arena);
+  OPKIT_ASSERT(options.plan.verify || arena.values.size() > kCheaplyVerified || Verify(arena));
   summary_.arena_bytes += arena.plan.arena_bytes;
   summary_.lower_bound_bytes += arena.plan.lower_bound_bytes;
   summary_.seconds += arena.plan.seconds;
@@ -419,7 +421,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena,
                                                           int64_t capacity) const {
   if (capacity < 0)
-    Throw(ErrorCode::kInvalidArgument, "MemoryPlanOptions::capacity_bytes is ", capacity);
+    Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::capacity_bytes is ", capacity);
   if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
   const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
   // Find the step at which the most bytes are live.

@@ -250,7 +250,7 @@ OPKIT_INLINE void Specialization::AssignStreams() {
 }
 
 OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
-  PlannedMemory::Options memory{options.memory, options.verify_memory, options.walked, {}};
+  PlannedMemory::Options memory{options.memory, options.walked, {}};
   for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
   memory_.PlanArenas(memory);
 }

@@ -1,7 +1,7 @@
 // A run in the form in which its memory is planned: the order of its steps, and the values that
 // they write and read. Plain numbers, which the planner and the verifier take.
-#ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
-#define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
+#ifndef OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
+#define OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
 
 #include <cstdint>
 #include <vector>
@@ -49,4 +49,4 @@ struct InPlaceOption {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
+#endif  // OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_

@@ -1,0 +1,75 @@
+// The memory planner's input and output: buffers with lifetimes, and their offsets in one arena.
+// Plain numbers, without a graph; lifetimes.hpp makes buffers from a run's values.
+#ifndef OPKIT_GRAPH_MEMORY_ARENA_HPP_
+#define OPKIT_GRAPH_MEMORY_ARENA_HPP_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "opkit/config.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
+// of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
+struct MemoryInterval {
+  int64_t lower = 0;
+  int64_t upper = 1;
+  int64_t size = 0;
+  int64_t alignment = 1;
+};
+
+// For each buffer, the buffers that it must not overlap; each pair is listed on both sides. The
+// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
+// conflict if their spans of time overlap.
+struct MemoryConflicts {
+  std::vector<int64_t> starts;
+  std::vector<int> others;
+
+  bool empty() const { return starts.empty(); }
+  std::span<const int> of(size_t buffer) const {
+    return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
+  }
+};
+
+// The size of an arena, with sizes to compare it with.
+struct ArenaSize {
+  int64_t arena_bytes = 0;
+  int64_t lower_bound_bytes = 0;  // no arena can be smaller
+  int64_t naive_bytes = 0;        // every buffer in a place of its own
+  double seconds = 0;             // time that planning took
+  // Returns arena_bytes / lower_bound_bytes; 1 is perfect.
+  double ratio() const {
+    return lower_bound_bytes == 0
+               ? 1
+               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+// The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
+// lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
+// up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
+// the largest one for up to 1,024 buffers whose order in time is partial.
+struct MemoryPlan : ArenaSize {
+  std::vector<int64_t> offsets;  // one for each buffer, in the order given
+  int64_t steps = 0;             // steps that the search took
+  const char* method = "none";   // the order or search that found it
+};
+
+// The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
+// constants and outputs lie outside, and so do values whose shape a run decides, unless inference
+// gives a bound.
+struct MemorySummary : ArenaSize {
+  int planned_values = 0;
+  int bounded_values = 0;  // planned values that take an upper bound of their bytes
+  int inplace_values = 0;  // planned values that take over the bytes of an input
+  // Nodes that run again since their values are not kept (PlanMemoryOptions::recompute), and their
+  // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
+  int recomputed_nodes = 0;
+  double recomputed_share = 0;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_ARENA_HPP_
