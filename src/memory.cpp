@@ -2,5 +2,7 @@
 #include "opkit/graph/memory/impl/lifetimes.ipp"
 #include "opkit/graph/memory/impl/node_order.ipp"
 #include "opkit/graph/memory/impl/plan_memory.ipp"
+#include "opkit/graph/memory/impl/problem.ipp"
 #include "opkit/graph/memory/impl/recompute.ipp"
 #include "opkit/graph/memory/impl/verify.ipp"
+#include "opkit/graph/memory/search/impl/skyline_search.ipp"

@@ -2,6 +2,7 @@
 #include "opkit/graph/partition/impl/partition.ipp"
 #include "opkit/graph/partition/impl/cut.ipp"
 #include "opkit/graph/partition/impl/extract.ipp"
+#include "opkit/graph/partition/impl/node_sets.ipp"
 #include "opkit/graph/partition/impl/options.ipp"
 #include "opkit/graph/partition/impl/partitioner.ipp"
 #include "opkit/graph/partition/impl/register_partitioner.ipp"

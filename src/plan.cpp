@@ -6,6 +6,7 @@
 #include "opkit/graph/plan/impl/explain_selection.ipp"
 #include "opkit/graph/plan/impl/fused_graph.ipp"
 #include "opkit/graph/plan/impl/kernel_selector.ipp"
+#include "opkit/graph/plan/impl/plan_state.ipp"
 #include "opkit/graph/plan/impl/planned_memory.ipp"
 #include "opkit/graph/plan/impl/recomputed_graph.ipp"
 #include "opkit/graph/plan/impl/specialization.ipp"

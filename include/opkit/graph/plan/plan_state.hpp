@@ -31,24 +31,7 @@ class PlanState final : public RefCounted {
   };
 
   PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences,
-            std::shared_ptr<const PartitionReport> partition_report)
-      : options_(options),
-        partition_report_(std::move(partition_report)),
-        preferences_(std::move(preferences)),
-        graph_(std::make_unique<ViewedGraph>(std::move(graph))),
-        specializations_(options.max_shapes) {
-    if (options.threads < 0 || options.max_shapes < 1)
-      Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
-            options.threads, " and ", options.max_shapes);
-    options_.passes = nullptr;  // the list belongs to the caller
-    if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
-      own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
-    FindDonated();
-    for (const auto& input : this->graph().inputs()) {
-      inputs_.push_back(input.info);
-      inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
-    }
-  }
+            std::shared_ptr<const PartitionReport> partition_report);
 
   const PlanOptions& options() const { return options_; }
   // Returns null unless partitioners were named.
@@ -68,23 +51,10 @@ class PlanState final : public RefCounted {
   // Returns the specialization for these inputs and, unless `nodes` is null, operators for one
   // executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
-                                          std::unique_ptr<BoundNodes>* nodes) {
-    MutexLock lock(mutex_);
-    IntrusivePtr<Specialization> found = specializations_.Find(inputs);
-    if (!found) {
-      found = Make(inputs);
-      specializations_.Add(found);
-    }
-    if (nodes) *nodes = found->TakeNodes();
-    return found;
-  }
+                                          std::unique_ptr<BoundNodes>* nodes);
   // Makes Latest() return a specialization that an executor has kept; the plan may have dropped it.
   // Thread-safe.
-  void SetLatest(IntrusivePtr<Specialization> specialization) {
-    MutexLock lock(mutex_);
-    if (!specializations_.Find(specialization->inputs()))
-      specializations_.Add(std::move(specialization));
-  }
+  void SetLatest(IntrusivePtr<Specialization> specialization);
   // Makes a specialization that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeOf(view(), std::move(inputs), options_.memory);
@@ -92,13 +62,7 @@ class PlanState final : public RefCounted {
   // Makes a specialization of a graph with the same inputs, for their declared shapes. Its memory
   // may be of any size and has no values of bounded size; the search for a better memory plan stops
   // at the capacity.
-  OPKIT_COLD IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const {
-    PlanMemoryOptions memory = options_.memory;
-    memory.search.enough_bytes = (std::max)(memory.search.enough_bytes, memory.capacity_bytes);
-    memory.capacity_bytes = 0;
-    memory.most_bound_bytes = -1;
-    return MakeOf(view, inputs_, memory);
-  }
+  IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const;
   // Replaces the plan's graph by another with the same inputs and outputs. Call it before any run.
   void UseGraph(std::unique_ptr<ViewedGraph> graph, Recomputed recomputed) {
     graph_ = std::move(graph);
@@ -118,32 +82,11 @@ class PlanState final : public RefCounted {
            (options_.schedule.mode == ReplayMode::kAuto && pool().threads() == 1);
   }
   // Infers types_for_any(). Throws for a graph that is wrong whatever its input shapes are.
-  OPKIT_COLD void CheckForAnyShapes() {
-    types_for_any_.emplace(InferGraph(view()));
-    for (const OperatorDef& def : graph().nodes()) {
-      if (options_.backend_need == kRequired) CheckBackends(def);
-      if (!HasKernel(def)) ThrowNoKernel(def, "");
-    }
-  }
+  void CheckForAnyShapes();
   // Drops the constants of which Latest() reads only converted copies. Latest() must be the
   // specialization for the plan's only input shapes. Not synchronised.
-  OPKIT_COLD void ReleaseConstants() {
-    const auto latest = GetLatest();
-    const std::vector<std::string> names = latest->UnreadConstants();
-    if (names.empty()) return;
-    explanation_ = g_explain_converted(*latest);  // first, since kernels may read constants
-    for (const std::string& name : names) {
-      latest->ReleaseConstant(name);
-      graph_->graph.ReleaseConstant(name);
-    }
-    converted_constants_.Clear();
-  }
-  Explanation Explain() const {
-    const PreferenceScope scope(*preferences_);
-    Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
-    explanation.recomputed_nodes = recomputed_.nodes;
-    return explanation;
-  }
+  void ReleaseConstants();
+  Explanation Explain() const;
   // Returns what is known of the values for any shapes of the inputs; null if these shapes are
   // known.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
@@ -153,58 +96,15 @@ class PlanState final : public RefCounted {
     return specializations_.latest();
   }
   // Returns the same; throws kFailedPrecondition instead of returning null.
-  IntrusivePtr<Specialization> GetLatest() const {
-    auto latest = Latest();
-    if (!latest)
-      Throw(ErrorCode::kFailedPrecondition,
-            "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
-            "every input a shape");
-    return latest;
-  }
+  IntrusivePtr<Specialization> GetLatest() const;
 
  private:
   // True if a kernel exists on the node's device or, if it names none, on one of
   // PlanOptions::devices.
-  OPKIT_COLD bool HasKernel(const OperatorDef& def) const {
-    if (options_.devices.empty() || def.device() != Device{})
-      return !KernelOrder(def, /*by_rank=*/true).empty();
-    for (const Device device : options_.devices)
-      if (!KernelOrder(OperatorDef(def).Device(device), /*by_rank=*/true).empty()) return true;
-    return false;
-  }
-  OPKIT_COLD void FindDonated() {
-    std::vector<std::string> names;
-    for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
-    for (const std::string& name : options_.memory.donated_inputs) {
-      const int value = view().FindValue(name);
-      if (value < 0 || !view().IsInput(value))
-        Throw(ErrorCode::kNotFound, "PlanMemoryOptions::donated_inputs names '", name,
-              "', which is no input of the graph", SuggestName(name, names));
-      const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
-                              : view().IsOutput(value)  ? "an output of the graph too"
-                                                        : nullptr;
-      if (why)
-        Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::donated_inputs names '", name,
-              "', which is ", why, ", so that its caller reads it after a run");
-      donated_.push_back(value);
-    }
-  }
-  OPKIT_COLD IntrusivePtr<Specialization> MakeOf(const GraphView& view,
-                                                 std::vector<TensorInfo> inputs,
-                                                 const PlanMemoryOptions& memory) const {
-    const PreferenceScope scope(*preferences_);
-    return MakeIntrusive<Specialization>(
-        view, std::move(inputs),
-        Specialization::Options{
-            IsWalked(),
-            options_.schedule.deterministic,
-            memory,
-            &converted_constants_,
-            {options_.backend_need,
-             options_.selection.forced.nodes.empty() ? nullptr : &options_.selection.forced,
-             &options_.devices, options_.selection.objective},
-            donated_});
-  }
+  bool HasKernel(const OperatorDef& def) const;
+  void FindDonated();
+  IntrusivePtr<Specialization> MakeOf(const GraphView& view, std::vector<TensorInfo> inputs,
+                                      const PlanMemoryOptions& memory) const;
 
   PlanOptions options_;
   const std::shared_ptr<const PartitionReport> partition_report_;
@@ -224,5 +124,9 @@ class PlanState final : public RefCounted {
 
 }  // namespace detail
 }}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/plan/impl/plan_state.ipp"
+#endif
 
 #endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_

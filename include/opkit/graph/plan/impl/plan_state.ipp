@@ -1,0 +1,138 @@
+// Definitions of PlanState.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
+
+#include "opkit/graph/plan/plan_state.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE PlanState::PlanState(Graph graph, const PlanOptions& options,
+                                  IntrusivePtr<RefCounted> preferences,
+                                  std::shared_ptr<const PartitionReport> partition_report)
+    : options_(options),
+      partition_report_(std::move(partition_report)),
+      preferences_(std::move(preferences)),
+      graph_(std::make_unique<ViewedGraph>(std::move(graph))),
+      specializations_(options.max_shapes) {
+  if (options.threads < 0 || options.max_shapes < 1)
+    Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
+          options.threads, " and ", options.max_shapes);
+  options_.passes = nullptr;  // the list belongs to the caller
+  if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
+    own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
+  FindDonated();
+  for (const auto& input : this->graph().inputs()) {
+    inputs_.push_back(input.info);
+    inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+  }
+}
+
+OPKIT_INLINE IntrusivePtr<Specialization> PlanState::Specialize(
+    const std::vector<TensorInfo>& inputs, std::unique_ptr<BoundNodes>* nodes) {
+  MutexLock lock(mutex_);
+  IntrusivePtr<Specialization> found = specializations_.Find(inputs);
+  if (!found) {
+    found = Make(inputs);
+    specializations_.Add(found);
+  }
+  if (nodes) *nodes = found->TakeNodes();
+  return found;
+}
+
+OPKIT_INLINE void PlanState::SetLatest(IntrusivePtr<Specialization> specialization) {
+  MutexLock lock(mutex_);
+  if (!specializations_.Find(specialization->inputs()))
+    specializations_.Add(std::move(specialization));
+}
+
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeUnbounded(
+    const GraphView& view) const {
+  PlanMemoryOptions memory = options_.memory;
+  memory.search.enough_bytes = (std::max)(memory.search.enough_bytes, memory.capacity_bytes);
+  memory.capacity_bytes = 0;
+  memory.most_bound_bytes = -1;
+  return MakeOf(view, inputs_, memory);
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::CheckForAnyShapes() {
+  types_for_any_.emplace(InferGraph(view()));
+  for (const OperatorDef& def : graph().nodes()) {
+    if (options_.backend_need == kRequired) CheckBackends(def);
+    if (!HasKernel(def)) ThrowNoKernel(def, "");
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::ReleaseConstants() {
+  const auto latest = GetLatest();
+  const std::vector<std::string> names = latest->UnreadConstants();
+  if (names.empty()) return;
+  explanation_ = g_explain_converted(*latest);  // first, since kernels may read constants
+  for (const std::string& name : names) {
+    latest->ReleaseConstant(name);
+    graph_->graph.ReleaseConstant(name);
+  }
+  converted_constants_.Clear();
+}
+
+OPKIT_INLINE Explanation PlanState::Explain() const {
+  const PreferenceScope scope(*preferences_);
+  Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
+  explanation.recomputed_nodes = recomputed_.nodes;
+  return explanation;
+}
+
+OPKIT_INLINE IntrusivePtr<Specialization> PlanState::GetLatest() const {
+  auto latest = Latest();
+  if (!latest)
+    Throw(ErrorCode::kFailedPrecondition,
+          "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
+          "every input a shape");
+  return latest;
+}
+
+OPKIT_COLD OPKIT_INLINE bool PlanState::HasKernel(const OperatorDef& def) const {
+  if (options_.devices.empty() || def.device() != Device{})
+    return !KernelOrder(def, /*by_rank=*/true).empty();
+  for (const Device device : options_.devices)
+    if (!KernelOrder(OperatorDef(def).Device(device), /*by_rank=*/true).empty()) return true;
+  return false;
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
+  std::vector<std::string> names;
+  for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
+  for (const std::string& name : options_.memory.donated_inputs) {
+    const int value = view().FindValue(name);
+    if (value < 0 || !view().IsInput(value))
+      Throw(ErrorCode::kNotFound, "PlanMemoryOptions::donated_inputs names '", name,
+            "', which is no input of the graph", SuggestName(name, names));
+    const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
+                            : view().IsOutput(value)  ? "an output of the graph too"
+                                                      : nullptr;
+    if (why)
+      Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::donated_inputs names '", name,
+            "', which is ", why, ", so that its caller reads it after a run");
+    donated_.push_back(value);
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
+    const GraphView& view, std::vector<TensorInfo> inputs, const PlanMemoryOptions& memory) const {
+  const PreferenceScope scope(*preferences_);
+  return MakeIntrusive<Specialization>(
+      view, std::move(inputs),
+      Specialization::Options{
+          IsWalked(),
+          options_.schedule.deterministic,
+          memory,
+          &converted_constants_,
+          {options_.backend_need,
+           options_.selection.forced.nodes.empty() ? nullptr : &options_.selection.forced,
+           &options_.devices, options_.selection.objective},
+          donated_});
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
