@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/base/timeout.hpp"
 #include "opkit/engine/schedule/replay_mode.hpp"
@@ -94,11 +95,11 @@ class ReplayCore : public RefCounted {
   // counter: its target runs on this thread or is handed over under the mutex.
   bool Release(int entry) {
     if (Schedule::IsOnly(entry)) return true;
-    std::atomic_ref<int> counter(counters_[Index(Schedule::TargetOf(entry))]);
+    std::atomic_ref<int> counter(counters_[Schedule::TargetOf(entry)]);
     return counter.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
   // Returns the link of a node in a ReadyChain.
-  int& Next(int node) { return counters_[Index(node)]; }
+  int& Next(int node) { return counters_[node]; }
   void Push(ReadyChain& chain, int node) {
     Next(node) = std::exchange(chain.head, node);
     ++chain.size;
@@ -129,7 +130,7 @@ class ReplayCore : public RefCounted {
   virtual bool MustStop(Watch watch) = 0;
 
   const int threads_;
-  std::vector<int> counters_;
+  IndexedVector<int> counters_;
 
   // Read by every thread after every node, written rarely.
   alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};

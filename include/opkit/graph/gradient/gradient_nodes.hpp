@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
@@ -119,14 +120,14 @@ class GradientNodes {
 
   // Removes gradient nodes on which no value in `needed` depends.
   void Prune(NameIndex needed) {
-    std::vector<char> removed(Index(graph_.num_nodes()), 0);
+    IndexedVector<char> removed(Index(graph_.num_nodes()), 0);
     for (int i = graph_.num_nodes(); i-- > num_before_;) {
       bool keep = HasEffect(graph_.node(i));
       for (const std::string& output : graph_.node(i).outputs())
         keep |= !output.empty() && needed.Find(output) >= 0;
       ForEachRewritten(graph_.node(i),
                        [&](const std::string& input) { keep |= needed.Find(input) >= 0; });
-      removed[Index(i)] = !keep;
+      removed[i] = !keep;
       if (keep)
         for (const std::string& input : graph_.node(i).inputs()) needed.Add(input);
     }

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/passes/evaluate_node.hpp"
 
@@ -40,8 +41,8 @@ class SymbolTable {
   Dim Resolve(Dim dim) const {
     while (dim.is_symbol()) {
       const int number = names_.Find(dim.symbol());
-      if (number < 0 || bound_[Index(number)].is_unknown()) break;
-      dim = bound_[Index(number)];
+      if (number < 0 || bound_[number].is_unknown()) break;
+      dim = bound_[number];
     }
     return dim;
   }
@@ -74,12 +75,12 @@ class SymbolTable {
   // Returns the symbol and the source of its binding; "" for a plain number.
   std::string Origin(const Dim& dim) const {
     if (!dim.is_symbol()) return "";
-    return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
+    return StrCat(" (", dim.symbol(), ", ", where_[names_.Find(dim.symbol())], ")");
   }
 
   NameIndex names_;
-  std::vector<Dim> bound_;          // by symbol: the extent that it equals
-  std::vector<std::string> where_;  // source of each binding, for messages
+  IndexedVector<Dim> bound_;          // by symbol: the extent that it equals
+  IndexedVector<std::string> where_;  // source of each binding, for messages
 };
 
 // The state of one InferGraph: the types found so far and the symbols.
@@ -148,7 +149,7 @@ class GraphInference {
   void Evaluate(int node, const OperatorDef& def, std::span<const int> ins,
                 std::span<const int> outs, const std::string& where) {
     constexpr int64_t kMaxElements = 1024;  // enough for shapes and axes
-    char& evaluated = evaluated_[Index(node)];
+    char& evaluated = evaluated_[node];
     if (evaluated || ins.empty()) return;
     std::vector<const Tensor*> inputs;
     for (const int value : ins) {
@@ -232,7 +233,7 @@ class GraphInference {
   const UnknownOperators unknown_;
   GraphTypes types_;
   SymbolTable symbols_;
-  std::vector<char> evaluated_;  // by node: Evaluate tried it
+  IndexedVector<char> evaluated_;  // by node: Evaluate tried it
   bool changed_ = false;
 };
 

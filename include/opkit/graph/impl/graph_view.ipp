@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_view.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -66,7 +67,7 @@ class EdgeCollector {
     if (number < 0)
       Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
             "', but no node has that name");
-    const std::vector<int>& named = named_[Index(number)];
+    const std::vector<int>& named = named_[number];
     if (named.size() > 1)
       Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
             "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
@@ -98,21 +99,21 @@ class EdgeCollector {
 
   const GraphView& view_;
   std::vector<GraphView::Edge> edges_;
-  NameIndex names_;                      // node names; filled for the first control input
-  std::vector<std::vector<int>> named_;  // the nodes of each name
+  NameIndex names_;                        // node names; filled for the first control input
+  IndexedVector<std::vector<int>> named_;  // the nodes of each name
 };
 
 // Returns a cycle among the nodes that still wait, each behind the node that it waits for. Every
 // such node has a predecessor that still waits, so a walk backwards must visit a node again.
 OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
-  std::vector<int> before(waits.size(), -1), path;
-  std::vector<char> met(waits.size(), 0);
+  IndexedVector<int> before(waits.size(), -1), path;
+  IndexedVector<char> met(waits.size(), 0);
   int node = -1;
   for (const GraphView::Edge& edge : view.edges())
     if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-      before[Index(node = edge.to)] = edge.from;
-  for (; !met[Index(node)]; node = before[Index(node)]) {
-    met[Index(node)] = 1;
+      before[node = edge.to] = edge.from;
+  for (; !met[node]; node = before[node]) {
+    met[node] = 1;
     path.push_back(node);
   }
   return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
@@ -126,10 +127,10 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     for (int node = 0; node < view.num_nodes(); ++node) order.push_back(node);
     return order;
   }
-  std::vector<std::vector<int>> after(Index(view.num_nodes()));
+  IndexedVector<std::vector<int>> after(Index(view.num_nodes()));
   std::vector<int> waits(after.size(), 0);
   for (const GraphView::Edge& edge : view.edges()) {
-    after[Index(edge.from)].push_back(edge.to);
+    after[edge.from].push_back(edge.to);
     ++waits[Index(edge.to)];
   }
   std::vector<int> ready;  // a heap with the least node on top
@@ -144,7 +145,7 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     std::pop_heap(ready.begin(), ready.end(), later);
     order.push_back(ready.back());
     ready.pop_back();
-    for (int next : after[Index(order.back())]) {
+    for (int next : after[order.back()]) {
       --waits[Index(next)];
       push_ready(next);
     }

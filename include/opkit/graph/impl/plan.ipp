@@ -2,6 +2,7 @@
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/plan.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/plan/recomputed_graph.hpp"
@@ -117,9 +118,9 @@ namespace detail {
 OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
                                        Selection& selection) {
   const Graph& graph = found.plan_view().graph();
-  const std::vector<std::string> names = SelectionNames(graph);
+  const IndexedVector<std::string> names = SelectionNames(graph);
   for (int node = 0; node < graph.num_nodes(); ++node) {
-    const std::string& name = names[Index(node)];
+    const std::string& name = names[node];
     const NodeChoice& choice = found.plan_choice(node);
     if (choice.computed_by >= 0) continue;
     selection.nodes.push_back({prefix + name, choice.kernel->backend, choice.config_number,

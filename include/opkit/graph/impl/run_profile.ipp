@@ -6,6 +6,7 @@
 #include <map>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/run_profile.hpp"
 #include "opkit/profile/text_columns.hpp"
@@ -32,7 +33,7 @@ class RecordedRun {
     for (const ProfileSpan* span : inside) {
       const auto step = steps.find({span->name, span->node});
       if (step == steps.end()) return false;
-      spans_[Index(step->second)] = span;
+      spans_[step->second] = span;
       steps.erase(step);
     }
     return true;
@@ -41,30 +42,30 @@ class RecordedRun {
   RunProfile Read(const ProfileSpan& whole) const {
     RunProfile run{whole.begin, (std::max)(whole.end, whole.completed), {}, {}};
     const size_t count = spans_.size();
-    std::vector<int> last(count, -1);  // by step: its predecessor that ended last
-    std::vector<int64_t> ready(count, run.begin);
+    IndexedVector<int> last(count, -1);  // by step: its predecessor that ended last
+    IndexedVector<int64_t> ready(count, run.begin);
     for (int step = 0; step < schedule_.size(); ++step)
       for (const int entry : EntriesOf(schedule_, step)) {
         const auto target = Index(Schedule::TargetOf(entry));
-        const ProfileSpan& span = *spans_[Index(step)];
+        const ProfileSpan& span = *spans_[step];
         const int64_t free = Schedule::IsEarly(entry) ? span.end : EndOf(span);
         if (last[target] >= 0 && free <= ready[target]) continue;
         ready[target] = free;
         last[target] = step;
       }
-    std::vector<int> place(count);
-    const std::vector<int> order = SortedOrder(
-        count, [&](int a, int b) { return spans_[Index(a)]->begin < spans_[Index(b)]->begin; });
+    IndexedVector<int> place(count);
+    const std::vector<int> order =
+        SortedOrder(count, [&](int a, int b) { return spans_[a]->begin < spans_[b]->begin; });
     int at = -1;
     for (const int step : order) {
-      const ProfileSpan& span = *spans_[Index(step)];
-      place[Index(step)] = static_cast<int>(run.nodes.size());
+      const ProfileSpan& span = *spans_[step];
+      place[step] = static_cast<int>(run.nodes.size());
       run.nodes.push_back({schedule_.original_of(step),
                            StrCat(InternedName(span.name), " (", InternedName(span.node), ")"),
-                           ready[Index(step)], span.begin, EndOf(span), span.thread});
-      if (at < 0 || EndOf(span) > EndOf(*spans_[Index(at)])) at = step;
+                           ready[step], span.begin, EndOf(span), span.thread});
+      if (at < 0 || EndOf(span) > EndOf(*spans_[at])) at = step;
     }
-    for (; at >= 0; at = last[Index(at)]) run.critical_path.push_back(place[Index(at)]);
+    for (; at >= 0; at = last[at]) run.critical_path.push_back(place[at]);
     std::reverse(run.critical_path.begin(), run.critical_path.end());
     return run;
   }
@@ -74,7 +75,7 @@ class RecordedRun {
 
   const Graph& graph_;
   const Schedule& schedule_;
-  std::vector<const ProfileSpan*> spans_;  // by step
+  IndexedVector<const ProfileSpan*> spans_;  // by step
 };
 
 }  // namespace detail
@@ -115,25 +116,23 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   const auto specialization = plan.state()->GetLatest();
   const Schedule& schedule = specialization->schedule();
   // By node: its step. By step: its index in run.nodes.
-  std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());
-  for (int step = 0; step < schedule.size(); ++step)
-    step_of[Index(schedule.original_of(step))] = step;
+  detail::IndexedVector<int> step_of(run.nodes.size()), place_of(run.nodes.size());
+  for (int step = 0; step < schedule.size(); ++step) step_of[schedule.original_of(step)] = step;
   RunReport report;
   report.begin = run.begin;
   report.end = run.end;
   for (size_t i = 0; i < run.nodes.size(); ++i) {
     const NodeTime& node = run.nodes[i];
-    place_of[Index(step_of[Index(node.node)])] = static_cast<int>(i);
+    place_of[step_of[node.node]] = static_cast<int>(i);
     report.nodes.push_back({node.name, node.ready, node.begin, node.end, {}, false});
   }
   for (int step = 0; step < schedule.size(); ++step)
     for (const int entry : detail::EntriesOf(schedule, step))
-      report.nodes[Index(place_of[Index(Schedule::TargetOf(entry))])].after.push_back(
-          place_of[Index(step)]);
+      report.nodes[Index(place_of[Schedule::TargetOf(entry)])].after.push_back(place_of[step]);
   for (const int place : run.critical_path) report.nodes[Index(place)].critical = true;
 
   const auto node_at = [&](int64_t memory_step) -> const RunReport::Node& {
-    return report.nodes[Index(place_of[Index(specialization->memory().StepOf(memory_step))])];
+    return report.nodes[Index(place_of[specialization->memory().StepOf(memory_step)])];
   };
   for (const detail::ArenaPlan& arena : specialization->memory().arenas()) {
     report.arena_bytes += arena.plan.arena_bytes;

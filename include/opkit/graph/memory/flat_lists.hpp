@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "opkit/base/index.hpp"
+#include "opkit/base/indexed_vector.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // List i is items[starts[i]] up to items[starts[i + 1]].
 struct FlatLists {
   std::vector<int64_t> starts;
-  std::vector<int> items;
+  IndexedVector<int> items;
 
   FlatLists() = default;
   // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
@@ -25,7 +26,7 @@ struct FlatLists {
     visit([&](size_t list, size_t) { ++starts[list]; });
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
     items.resize(Index(starts.back()));
-    visit([&](size_t list, size_t item) { items[Index(--starts[list])] = static_cast<int>(item); });
+    visit([&](size_t list, size_t item) { items[--starts[list]] = static_cast<int>(item); });
   }
 
   bool empty() const { return starts.empty(); }

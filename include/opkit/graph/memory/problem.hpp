@@ -10,6 +10,7 @@
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/error.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/graph/memory/arena.hpp"
 #include "opkit/graph/memory/flat_lists.hpp"
@@ -21,7 +22,7 @@ struct MemoryProblem {
   std::vector<int> buffer;     // the index of each in the input
   std::vector<int> size;       // in units
   std::vector<int> alignment;  // in units, a power of two
-  std::vector<int> lower;      // sections [lower, upper) in which it is live
+  IndexedVector<int> lower;    // sections [lower, upper) in which it is live
   std::vector<int> upper;
   int sections = 0;
   std::vector<int> total;    // the units live in each section

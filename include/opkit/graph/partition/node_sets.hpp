@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/partition/cut.hpp"
 #include "opkit/graph/partition/extracted_subgraph.hpp"
@@ -26,7 +27,7 @@ class SubgraphExtractor {
   ExtractedSubgraph Extract(const std::vector<int>& nodes);
 
  private:
-  bool Inside(int node) const { return node >= 0 && node_mark_[Index(node)] == mark_; }
+  bool Inside(int node) const { return node >= 0 && node_mark_[node] == mark_; }
   // Adds a value from outside as a constant or an input of the body, once.
   void Read(int value, ExtractedSubgraph& found);
   bool IsUsedOutside(int value) const;
@@ -36,7 +37,7 @@ class SubgraphExtractor {
 
   const GraphView& view_;
   const GraphTypes* const types_;
-  std::vector<int> node_mark_, value_mark_;        // equal to mark_: inside, or read by the set
+  IndexedVector<int> node_mark_, value_mark_;      // equal to mark_: inside, or read by the set
   std::vector<std::pair<int, int>> rewritten_by_;  // node, value
   int mark_ = 0;
 };
@@ -62,11 +63,12 @@ class NodeReplacer {
 
   const GraphView& view_;
   const std::vector<NodeReplacement>& replacements_;
-  std::vector<int> unit_;   // by node: its unit; replacements are the first units
-  std::vector<int> units_;  // by unit: its first node
+  IndexedVector<int> unit_;   // by node: its unit; replacements are the first units
+  IndexedVector<int> units_;  // by unit: its first node
 };
-}; }  // namespace detail }
-}  // namespace opkit
+
+}  // namespace detail
+}}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/node_sets.ipp"

@@ -4,6 +4,7 @@
 #define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
 #include "opkit/base/index.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/node_choice.hpp"
 #include "opkit/op/kernel_candidates.hpp"
@@ -35,7 +36,7 @@ class BoundNodes {
       blobs_.push_back(blob);
     }
     for (int node : view.order()) {
-      auto& op = operators_[Index(node)];
+      auto& op = operators_[node];
       while (!op) {
         const NodeChoice& choice = choices[Index(node)];
         try {
@@ -53,10 +54,10 @@ class BoundNodes {
   }
 
   Workspace& workspace() { return workspace_; }
-  OperatorBase& op(int node) const { return *operators_[Index(node)]; }
+  OperatorBase& op(int node) const { return *operators_[node]; }
   // Returns the blob of a value. Inputs and the constants that are read hold a tensor; other blobs
   // are empty until they are written.
-  Blob& blob(int value) const { return *blobs_[Index(value)]; }
+  Blob& blob(int value) const { return *blobs_[value]; }
   // Returns the operators of the bodies that are planned with this graph.
   std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }
 
@@ -67,9 +68,10 @@ class BoundNodes {
   }
 
   Workspace workspace_;
-  std::vector<Blob*> blobs_;                              // by value
-  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; destroyed before the workspace
-  std::vector<std::unique_ptr<BoundNodes>> bodies_;       // destroyed before the blobs
+  IndexedVector<Blob*> blobs_;  // by value
+  IndexedVector<std::unique_ptr<OperatorBase>>
+      operators_;                                    // by node; destroyed before the workspace
+  std::vector<std::unique_ptr<BoundNodes>> bodies_;  // destroyed before the blobs
 };
 
 }  // namespace detail

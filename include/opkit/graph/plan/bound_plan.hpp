@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/engine/schedule/replay.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/shared_arenas.hpp"
@@ -174,7 +175,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // operator's own handle must not be read while the operator is issued again.
   void SetInFlight(int i, std::optional<Event> event) {
     MutexLock lock(in_flight_mutex_);
-    in_flight_[Index(i)] = std::move(event);
+    in_flight_[i] = std::move(event);
   }
   void CancelPending();
 
@@ -190,7 +191,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void CheckInferred(const Step& step, const Place& place) const {
     if (!place.blob->IsType<Tensor>()) return;
     const Tensor& made = place.blob->Get<Tensor>();
-    const InferenceCache::Output& inferred = inferred_[Index(place.inferred)];
+    const InferenceCache::Output& inferred = inferred_[place.inferred];
     const bool allowed = inferred.Allows(made) && (inferred.known || IsWithinBound(place, made));
     if (!allowed && made.initialized()) [[unlikely]]
       ThrowContradicts(step.op->def(), place.blob->name(), made,
@@ -262,7 +263,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void FillArena(const ArenaPlan& arena, const Storage& storage);
 
   // Members that a run of a body reads come first, in one cache line.
-  std::vector<Step> steps_;
+  IndexedVector<Step> steps_;
   BoundPlan* const root_;    // the plan of the outermost graph; `this` unless this is a body
   uint64_t first_id_ = 0;    // invocation id of the first step in this run
   uint64_t ids_before_ = 0;  // steps of the whole run that are numbered before these
@@ -270,10 +271,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> own_nodes_;  // null for a body: the root owns its nodes
   BoundNodes* const nodes_;
-  std::vector<IntrusivePtr<BoundPlan>> bodies_;
-  std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
-  std::vector<Place> places_;                     // the outputs of each step, step by step
-  std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
+  IndexedVector<IntrusivePtr<BoundPlan>> bodies_;
+  IndexedVector<InferenceCache::Output> inferred_;  // by Place::inferred
+  std::vector<Place> places_;                       // the outputs of each step, step by step
+  IndexedVector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   SharedArenas* shared_arenas_ = nullptr;
   std::vector<Storage> arenas_;  // from shared_arenas_; empty between ReleaseArenas and UseArenas
   std::vector<std::pair<int, Storage>> donated_;  // donated inputs, by value, and their memory
@@ -287,10 +288,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   Mutex moved_mutex_;
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
-  std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
-  std::vector<int> implied_, polled_;            // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;                 // negative: this run was not polled yet
-  std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
+  IndexedVector<std::optional<Event>>
+      in_flight_;                       // by step; empty unless the step may be unfinished
+  std::vector<int> implied_, polled_;   // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;        // negative: this run was not polled yet
+  std::optional<Replay<Body>> replay_;  // empty for a body, which its operator runs
 };
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 #define OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
 #include "opkit/base/hook.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/node_choice.hpp"
 
@@ -47,7 +48,7 @@ class ConvertedGraph {
   const GraphTypes& types() const { return types_; }
   // Returns the number in view() of a value of the plan's view. For an output of the graph this is
   // the value as it is returned, in the standard layout; else the value as its node makes it.
-  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   // Returns the names of the constants that nodes read in `before`, from which this graph was made,
   // but that nothing reads here: only converted copies are read.
   std::vector<std::string> UnreadConstants(const GraphView& before) const {
@@ -68,7 +69,7 @@ class ConvertedGraph {
   Graph graph_;
   GraphView view_;
   GraphTypes types_;
-  std::vector<int> value_of_;
+  IndexedVector<int> value_of_;
 };
 
 // Hook for ConvertedGraph::Make; called if NeedsConverters is true.

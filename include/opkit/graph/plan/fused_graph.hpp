@@ -8,6 +8,7 @@
 #include <span>
 
 #include "opkit/base/hook.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/node_choice.hpp"
 #include "opkit/graph/selection.hpp"
@@ -37,12 +38,12 @@ class FusedGraph {
   const std::vector<NodeChoice>& choices() const { return choices_; }
   // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
   // they run.
-  std::span<const int> PartsOf(int node) const { return parts_[Index(node)]; }
+  std::span<const int> PartsOf(int node) const { return parts_[node]; }
   // Returns the node of view() that computes a node of the plan's graph.
-  int NodeOf(int plan_node) const { return node_of_[Index(plan_node)]; }
+  int NodeOf(int plan_node) const { return node_of_[plan_node]; }
   // Returns the number in view() of a value of the plan's view; -1 for a value between two fused
   // nodes. Inputs and constants keep their numbers.
-  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
  private:
@@ -53,9 +54,9 @@ class FusedGraph {
   GraphView view_;
   GraphTypes types_;
   std::vector<NodeChoice> choices_;
-  std::vector<std::vector<int>> parts_;
-  std::vector<int> node_of_;
-  std::vector<int> value_of_;
+  IndexedVector<std::vector<int>> parts_;
+  IndexedVector<int> node_of_;
+  IndexedVector<int> value_of_;
 };
 
 // Hook for FusedGraph::Make.

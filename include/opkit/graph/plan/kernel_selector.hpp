@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/node_choice.hpp"
 #include "opkit/graph/plan/options.hpp"
@@ -23,7 +24,7 @@ struct NodeRating {
     double conversion_ns = 0;  // estimate for converting and copying its inputs
     int64_t bytes = -1;        // memory of a run, if that is the objective; -1: unknown
   };
-  std::vector<Rated> candidates;
+  IndexedVector<Rated> candidates;
   int best = -1;  // -1: none can be chosen
 
   // Returns why a candidate is not the best one.
@@ -115,9 +116,7 @@ class KernelSelector {
   }
   void FindForced();
   void CheckForcedDevice(const SelectedKernel& forced, const OperatorDef& def) const;
-  const SelectedKernel* Forced(int node) const {
-    return forced_.empty() ? nullptr : forced_[Index(node)];
-  }
+  const SelectedKernel* Forced(int node) const { return forced_.empty() ? nullptr : forced_[node]; }
 
   const GraphView& view_;
   GraphTypes& types_;
@@ -128,10 +127,10 @@ class KernelSelector {
     int config;
     std::string why;
   };
-  std::vector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
+  IndexedVector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
   // By node, empty if nothing is forced: its forced kernel or null, and its name in selections.
-  std::vector<const SelectedKernel*> forced_;
-  std::vector<std::string> names_;
+  IndexedVector<const SelectedKernel*> forced_;
+  IndexedVector<std::string> names_;
 };
 
 // Returns a node's name in selections: its first output, or its own name if it has no output.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "opkit/base/index.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/core/device.hpp"
 #include "opkit/graph/memory/arena.hpp"
 #include "opkit/graph/memory/lifetimes.hpp"
@@ -69,7 +70,7 @@ class PlannedMemory {
   // True if an output of the graph lies in a donated input.
   bool IsDonated(int output) const;
 
-  size_t NumberOf(int value) const { return value_numbers_[Index(value)]; }
+  size_t NumberOf(int value) const { return value_numbers_[value]; }
   size_t NumberOfScratch(int step) const { return first_scratch_ + Index(step); }
   // Returns the step of the schedule that a step of the memory plan belongs to.
   int StepOf(int64_t memory_step) const;
@@ -120,10 +121,10 @@ class PlannedMemory {
   int64_t most_bound_bytes_;                  // negative: bounds are not used
   std::vector<int> donated_;                  // inputs whose memory is the plan's
   std::vector<int> donated_outputs_;          // outputs that lie in a donated input
-  std::vector<size_t> value_numbers_;         // by value
+  IndexedVector<size_t> value_numbers_;       // by value
   size_t first_scratch_ = 0;                  // number of the first step's scratch
   size_t first_number_ = 0, end_number_ = 0;  // range of its own numbers and its bodies'
-  std::vector<int> begin_, end_;              // by step: its number in the memory plan
+  IndexedVector<int> begin_, end_;            // by step: its number in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary summary_;

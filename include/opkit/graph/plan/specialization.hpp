@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/schedule/schedule.hpp"
 #include "opkit/graph/node_bodies.hpp"
@@ -88,8 +89,8 @@ class Specialization final : public RefCounted {
   // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return fused_ ? fused_->NodeOf(plan_node) : plan_node; }
   // Returns the choice for a node of view(); plan_choice(), for a node of the plan's graph.
-  const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
-  const NodeChoice& plan_choice(int node) const { return selected_[Index(node)]; }
+  const NodeChoice& choice(int node) const { return choices_[node]; }
+  const NodeChoice& plan_choice(int node) const { return selected_[node]; }
   const Schedule& schedule() const { return *schedule_; }
   // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
@@ -115,8 +116,8 @@ class Specialization final : public RefCounted {
   }
   // True if some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
-  bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
-  int stream(int node) const { return streams_[Index(node)]; }
+  bool IsAsynchronous(int node) const { return asynchronous_[node] != 0; }
+  int stream(int node) const { return streams_[node]; }
   // Returns the bodies that are planned with this graph, in the order of the nodes that carry them.
   const std::vector<std::unique_ptr<PlannedBody>>& bodies() const { return bodies_; }
   std::span<const std::unique_ptr<PlannedBody>> BodiesOf(int node) const {
@@ -126,9 +127,9 @@ class Specialization final : public RefCounted {
   }
   // For a body: returns the enclosing graph's value that this value is; -1 for a value of the
   // body's own.
-  int OuterOf(int value) const { return outer_[Index(value)]; }
+  int OuterOf(int value) const { return outer_[value]; }
   // True if a node of this graph or of an enclosing graph rewrites the value.
-  bool IsRewritten(int value) const { return rewritten_[Index(value)] != 0; }
+  bool IsRewritten(int value) const { return rewritten_[value] != 0; }
 
   // Returns the names of constants of which only converted copies are read. ReleaseConstant drops
   // the original of one of them here.
@@ -201,18 +202,18 @@ class Specialization final : public RefCounted {
   std::vector<TensorInfo> inputs_;
   GraphTypes plan_types_;
   KernelSelector selector_;
-  std::vector<NodeChoice> selected_;           // by node of the plan's graph
-  std::vector<NodeChoice> choices_;            // by node of view()
+  IndexedVector<NodeChoice> selected_;         // by node of the plan's graph
+  IndexedVector<NodeChoice> choices_;          // by node of view()
   std::unique_ptr<FusedGraph> fused_;          // null if nothing is fused
   std::unique_ptr<ConvertedGraph> converted_;  // null if no converter is needed
   std::optional<Schedule> schedule_;
-  std::vector<char> asynchronous_;  // by node
-  std::vector<int> streams_;        // by node
-  std::vector<char> follows_;  // by step, if in order: the graph has an edge from the step before
+  IndexedVector<char> asynchronous_;  // by node
+  IndexedVector<int> streams_;        // by node
+  IndexedVector<char> follows_;  // by step, if in order: the graph has an edge from the step before
   bool may_pend_ = false;
   std::vector<std::unique_ptr<PlannedBody>> bodies_;  // ordered by node
-  std::vector<int> outer_;                            // by value; see OuterOf
-  std::vector<char> rewritten_;                       // by value
+  IndexedVector<int> outer_;                          // by value; see OuterOf
+  IndexedVector<char> rewritten_;                     // by value
   PlannedMemory memory_;
   mutable Mutex mode_mutex_;
   std::string mode_ = "no executor has been made yet";

@@ -3,7 +3,7 @@
 #ifndef OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 #define OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
 
-#include "opkit/base/index.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/graph_subgraph.hpp"
 
@@ -72,7 +72,7 @@ class TensorBindings {
   }
 
   const GraphView& view_;
-  std::vector<Input> inputs_;
+  IndexedVector<Input> inputs_;
   std::vector<Output> outputs_;
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/engine/schedule/schedule.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -53,19 +54,19 @@ class ScheduleBuilder {
   static bool IsEarly(int pred) { return Schedule::IsEarly(pred); }
 
   // Returns the original number of the i-th node in execution order.
-  int node(int i) const { return order_.empty() ? i : order_[Index(i)]; }
-  int* preds_of(int node) { return preds_.data() + pred_begin_[Index(node)]; }
+  int node(int i) const { return order_.empty() ? i : order_[i]; }
+  int* preds_of(int node) { return preds_.data() + pred_begin_[node]; }
 
   void SetPredecessors(const ScheduleEdge* edges, int64_t edge_count) {
     count_.assign(Index(size_), 0);
-    for (int64_t i = 0; i < edge_count; ++i) ++count_[Index(edges[i].to)];
+    for (int64_t i = 0; i < edge_count; ++i) ++count_[edges[i].to];
     pred_begin_.resize(Index(size_));
     std::exclusive_scan(count_.begin(), count_.end(), pred_begin_.begin(), 0);
     std::fill(count_.begin(), count_.end(), 0);
     preds_.resize(Index(edge_count));
     for (int64_t i = 0; i < edge_count; ++i) {
       const auto& [from, to, early] = edges[i];
-      preds_of(to)[count_[Index(to)]++] = early ? from | kEarly : from;
+      preds_of(to)[count_[to]++] = early ? from | kEarly : from;
     }
   }
 
@@ -73,27 +74,27 @@ class ScheduleBuilder {
   // so a predecessor found on it closes a cycle.
   void Sort() {
     constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
-    std::vector<int> next_pred(Index(size_), kNew), path;
+    IndexedVector<int> next_pred(Index(size_), kNew), path;
     order_.reserve(Index(size_));
     const auto enter = [&](int node) {
-      next_pred[Index(node)] = pred_begin_[Index(node)];
+      next_pred[node] = pred_begin_[node];
       path.push_back(node);
     };
     for (int i = 0; i < size_; ++i) {
       const int first = options_.given ? (*options_.given)[Index(i)] : i;
-      if (next_pred[Index(first)] == kNew) enter(first);
+      if (next_pred[first] == kNew) enter(first);
       while (!path.empty()) {
         const int node = path.back();
-        int& next = next_pred[Index(node)];
-        if (next == pred_begin_[Index(node)] + count_[Index(node)]) {
+        int& next = next_pred[node];
+        if (next == pred_begin_[node] + count_[node]) {
           next = kPlaced;
           order_.push_back(node);
           path.pop_back();
           continue;
         }
-        const int pred = TargetOf(preds_[Index(next++)]);
-        if (next_pred[Index(pred)] >= 0) ThrowCycle(path, pred);
-        if (next_pred[Index(pred)] == kNew) enter(pred);
+        const int pred = TargetOf(preds_[next++]);
+        if (next_pred[pred] >= 0) ThrowCycle(path, pred);
+        if (next_pred[pred] == kNew) enter(pred);
       }
     }
   }
@@ -128,17 +129,17 @@ class ScheduleBuilder {
     for (int i = 0; i < size_; ++i) {
       const int node = this->node(i);
       const int* const preds = preds_of(node);
-      const int count = count_[Index(node)];
+      const int count = count_[node];
       int deepest = -1, shallowest = size_;
       for (int p = 0; p < count; ++p) {
-        const int above = level_[Index(TargetOf(preds[p]))];
+        const int above = level_[TargetOf(preds[p])];
         deepest = (std::max)(deepest, above);
         shallowest = (std::min)(shallowest, above);
         for (int q = 0; q < p && p < kFewPreds; ++q)
           may_be_implied = may_be_implied || TargetOf(preds[p]) == TargetOf(preds[q]);
       }
       may_be_implied = may_be_implied || shallowest < deepest || count > kFewPreds;
-      level_[Index(node)] = ++deepest;
+      level_[node] = ++deepest;
       if (Index(deepest) + 1 == level_begin.size()) level_begin.push_back(0);
       ++level_begin[Index(deepest) + 1];
     }
@@ -159,17 +160,16 @@ class ScheduleBuilder {
 
   void SetLevelOrder() {
     bool sorted = true;
-    for (int i = 1; i < size_ && sorted; ++i)
-      sorted = level_[Index(node(i - 1))] <= level_[Index(node(i))];
+    for (int i = 1; i < size_ && sorted; ++i) sorted = level_[node(i - 1)] <= level_[node(i)];
     if (sorted) return;
     const bool by_level = options_.order == ScheduleOrder::kLevels ||
                           (options_.order == ScheduleOrder::kLevelsIfWide &&
                            size_ / Schedule::kWideLevel >= out_.levels());
-    std::vector<int> place(out_.level_begin_), order(Index(size_));
+    IndexedVector<int> place(out_.level_begin_), order(Index(size_));
     for (int i = 0; i < size_; ++i) {
       const int node = this->node(i);
       // Original numbers where the nodes are to be stored by level, else numbers in stored order.
-      order[Index(place[Index(level_[Index(node)])]++)] = by_level ? node : i;
+      order[place[level_[node]]++] = by_level ? node : i;
     }
     (by_level ? order_ : out_.level_order_) = std::move(order);
   }
@@ -182,7 +182,7 @@ class ScheduleBuilder {
     std::vector<int> seen(Index(size_), -1);
     if (size_ > Schedule::kExactNodes) {
       for (int i = 0; i < size_; ++i) {
-        if (count_[Index(node(i))] < 2) continue;
+        if (count_[node(i)] < 2) continue;
         DropTwins(node(i), seen);
         DropTriangles(node(i));
       }
@@ -198,7 +198,7 @@ class ScheduleBuilder {
       const int node = this->node(i);
       DropTwins(node, seen);
       int* const preds = preds_of(node);
-      int& count = count_[Index(node)];
+      int& count = count_[node];
       uint64_t* const to_any = &any[words * Index(node)];
       uint64_t* const to_late = has_early ? &late[words * Index(node)] : to_any;
       for (int p = 0; p < count; ++p) {
@@ -225,15 +225,15 @@ class ScheduleBuilder {
   // Keeps the stronger one of edges given twice.
   void DropTwins(int node, std::vector<int>& seen) {
     int* const preds = preds_of(node);
-    int& count = count_[Index(node)];
+    int& count = count_[node];
     int kept = 0;
     for (int p = 0; p < count; ++p) {
       const int pred = TargetOf(preds[p]);
       int twin = kept;
       if (count <= kFewPreds) {
         for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
-      } else if (seen[Index(pred)] >= pred_begin_[Index(node)]) {
-        twin = seen[Index(pred)] - pred_begin_[Index(node)];
+      } else if (seen[Index(pred)] >= pred_begin_[node]) {
+        twin = seen[Index(pred)] - pred_begin_[node];
         // The mark may belong to another node, whose predecessors lie behind these.
         if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
       }
@@ -241,7 +241,7 @@ class ScheduleBuilder {
         if (!IsEarly(preds[p])) preds[twin] = pred;
         continue;
       }
-      if (count > kFewPreds) seen[Index(pred)] = pred_begin_[Index(node)] + kept;
+      if (count > kFewPreds) seen[Index(pred)] = pred_begin_[node] + kept;
       preds[kept++] = preds[p];
     }
     count = kept;
@@ -251,12 +251,12 @@ class ScheduleBuilder {
   // predecessors.
   void DropTriangles(int node) {
     int* const preds = preds_of(node);
-    int& count = count_[Index(node)];
+    int& count = count_[node];
     const int looked_at = (std::min)(count, kFewPreds);
     unsigned implied = 0;  // bit p: preds[p]
     for (int p = 0; p < looked_at; ++p) {
       const int between = TargetOf(preds[p]);
-      const int steps = (std::min)(count_[Index(between)], kFewPreds);
+      const int steps = (std::min)(count_[between], kFewPreds);
       const int* const before = preds_of(between);
       for (int s = 0; s < steps; ++s) {
         for (int q = 0; q < looked_at; ++q)
@@ -290,7 +290,7 @@ class ScheduleBuilder {
         const int original = out_.original_of(to);
         const int* const preds = preds_of(original);
         bool follows = false;  // there is an edge from the node before
-        for (int p = 0; p < count_[Index(original)]; ++p) {
+        for (int p = 0; p < count_[original]; ++p) {
           const int from = out_.node_of(TargetOf(preds[p]));
           follows = follows || from == to - 1;
           f(from, to, IsEarly(preds[p]));
@@ -305,13 +305,13 @@ class ScheduleBuilder {
     int total = 0;
     for (int& begin : out_.entry_begin_) begin = std::exchange(total, total + begin);
     out_.entries_.resize(Index(total));
-    std::vector<int> end(out_.entry_begin_.begin(), out_.entry_begin_.end() - 1);
+    IndexedVector<int> end(out_.entry_begin_.begin(), out_.entry_begin_.end() - 1);
     for (const bool early : {true, false}) {
       if (early && !out_.has_early_) continue;
       for_each([&](int from, int to, bool is_early) {
         if (is_early != early) return;
         const int only = out_.in_degree_[Index(to)] == 1 ? Schedule::kOnly : 0;
-        out_.entries_[Index(end[Index(from)]++)] = to | (early ? kEarly : 0) | only;
+        out_.entries_[Index(end[from]++)] = to | (early ? kEarly : 0) | only;
       });
     }
   }
@@ -321,8 +321,8 @@ class ScheduleBuilder {
   const ScheduleOptions& options_;
   // Predecessors by original number: those of node n are preds_[pred_begin_[n] ..], count_[n] of
   // them, marked with kEarly.
-  std::vector<int> pred_begin_, preds_, count_, level_;
-  std::vector<int>
+  IndexedVector<int> pred_begin_, preds_, count_, level_;
+  IndexedVector<int>
       order_;  // original numbers in execution order; empty when the given order is one
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/gradient/gradient_nodes.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
 
@@ -64,7 +65,7 @@ class GradientBuilder {
     Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
           SuggestName(name, view_.names()));
   }
-  bool HasGradient(int value) const { return !gradients_[Index(value)].empty(); }
+  bool HasGradient(int value) const { return !gradients_[value].empty(); }
   bool Differentiable(int value) const {
     const DType dtype = types_[value].dtype;
     return dtype != DType::kBool && !IsInteger(dtype);
@@ -86,7 +87,7 @@ class GradientBuilder {
               ", so the ones that its gradient starts from have no ",
               loss.dtype == DType::kUndefined ? "dtype" : "shape",
               " yet; name a value that holds them in GradientOptions::seed");
-      gradients_[Index(loss_)].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
+      gradients_[loss_].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
     } else {
       AddSeedOf(loss_, options_.seed, "GradientOptions::seed");
     }
@@ -106,19 +107,19 @@ class GradientBuilder {
     if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
       Throw(ErrorCode::kInvalidArgument, "the seed '", seed_name, "' is ", ToString(seed),
             ", but the loss '", view_.name(value), "' is ", ToString(loss), "; they must be alike");
-    gradients_[Index(value)].push_back(seed_name);
+    gradients_[value].push_back(seed_name);
   }
 
   // Marks the values that depend on the wanted values through nodes that have gradients.
   void MarkReached() {
-    for (int value : wrt_) reached_[Index(value)] = 1;
+    for (int value : wrt_) reached_[value] = 1;
     for (int node : view_.order()) {
       bool reached = false;
-      for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[Index(value)];
+      for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[value];
       if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
-      carries_[Index(node)] = 1;
+      carries_[node] = 1;
       const auto mark = [&](int value) {
-        if (value >= 0 && Differentiable(value)) reached_[Index(value)] = 1;
+        if (value >= 0 && Differentiable(value)) reached_[value] = 1;
       };
       for (int value : view_.outputs(node)) mark(value);
       for (const auto& rewrite : RewritesOf(node)) mark(rewrite.value);
@@ -138,7 +139,7 @@ class GradientBuilder {
         Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
               view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
               "' flows, and a gradient is that of one value; let the node write another one");
-    if (!carries_[Index(node)]) return;
+    if (!carries_[node]) return;
     std::vector<GradientValue> g_output;
     bool flows = false;
     try {
@@ -151,8 +152,7 @@ class GradientBuilder {
       nodes_.Add(node, meta);
       const auto inputs = view_.inputs(node);
       for (size_t i = 0; i < inputs.size(); ++i)
-        if (inputs[i] >= 0 && reached_[Index(inputs[i])])
-          AddGradient(inputs[i], node, meta.g_input[i]);
+        if (inputs[i] >= 0 && reached_[inputs[i]]) AddGradient(inputs[i], node, meta.g_input[i]);
     } catch (...) {
       RethrowInContext(
           StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
@@ -169,15 +169,15 @@ class GradientBuilder {
         Throw(ErrorCode::kUnsupported, "the gradient of '", view_.name(value), "' is '", *part,
               "' itself, which a node of the graph rewrites; let that node write another value");
     }
-    auto& list = gradients_[Index(value)];
-    if (list.empty()) giver_[Index(value)] = node;
+    auto& list = gradients_[value];
+    if (list.empty()) giver_[value] = node;
     list.push_back(gradient);
     if (gradient.IsDense()) made_.push_back({value, node, gradient.dense});
   }
 
   // Returns the gradient of a value. If it has several, adds their sum to the graph.
   GradientValue Total(int value) {
-    auto& list = gradients_[Index(value)];
+    auto& list = gradients_[value];
     if (list.empty()) return {};
     if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
     return list.front();
@@ -205,14 +205,14 @@ class GradientBuilder {
   // Throws if a gradient node reads a value that is rewritten after the node whose gradient it
   // computes: gradient nodes run behind all others.
   void CheckRewritten() const {
-    std::vector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
-    for (const auto& rewrite : view_.rewrites()) last[Index(rewrite.value)] = rewrite.node;
+    IndexedVector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
+    for (const auto& rewrite : view_.rewrites()) last[rewrite.value] = rewrite.node;
     for (size_t i = 0; i < nodes_.origins().size(); ++i) {
       const int origin = nodes_.origins()[i];
       const OperatorDef& op = nodes_.graph().node(nodes_.num_before() + static_cast<int>(i));
       for (const std::string& input : op.inputs()) {
         const int value = view_.FindValue(input);
-        const int node = value < 0 ? -1 : last[Index(value)];
+        const int node = value < 0 ? -1 : last[value];
         if (node > origin)
           Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
                 "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
@@ -231,7 +231,7 @@ class GradientBuilder {
       return -1;
     };
     for (int at = node; at >= 0;) {
-      const int next = first(view_.inputs(at), [&](int value) { return reached_[Index(value)]; });
+      const int next = first(view_.inputs(at), [&](int value) { return reached_[value]; });
       if (next < 0) break;
       path.insert(path.begin(), next);
       const bool wanted = std::find(wrt_.begin(), wrt_.end(), next) != wrt_.end();
@@ -241,7 +241,7 @@ class GradientBuilder {
       const int next = first(view_.outputs(at), [&](int value) { return HasGradient(value); });
       if (next < 0) break;
       path.push_back(next);
-      at = next == loss_ ? -1 : giver_[Index(next)];
+      at = next == loss_ ? -1 : giver_[next];
     }
     constexpr size_t kShown = 5;  // values at either end
     std::string text;
@@ -257,8 +257,8 @@ class GradientBuilder {
 
   // Throws kInvalidArgument for a wanted value without a gradient, with the probable reason.
   [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
-    std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
-    after[Index(value)] = before[Index(loss_)] = 1;
+    IndexedVector<char> after(reached_.size(), 0), before(reached_.size(), 0);
+    after[value] = before[loss_] = 1;
     auto any = [](const std::vector<char>& marks, std::span<const int> values) {
       return std::any_of(values.begin(), values.end(),
                          [&](int v) { return v >= 0 && marks[Index(v)]; });
@@ -272,8 +272,8 @@ class GradientBuilder {
     for (size_t i = view_.order().size(); i-- > 0;)
       if (const int node = view_.order()[i]; any(before, view_.outputs(node)))
         mark(before, view_.inputs(node));
-    std::string why = after[Index(loss_)] ? "the operators on the way give it none"
-                                          : "no path of nodes leads from it to the loss";
+    std::string why = after[loss_] ? "the operators on the way give it none"
+                                   : "no path of nodes leads from it to the loss";
     for (int node : view_.order()) {
       if (!any(after, view_.inputs(node)) || !any(before, view_.outputs(node))) continue;
       const OperatorDef& def = graph_.node(node);
@@ -298,11 +298,11 @@ class GradientBuilder {
     int value, node;
     std::string gradient;
   };
-  std::vector<Made> made_;                             // dense gradients, before they are summed
-  std::vector<char> carries_;                          // by node: gradients flow through it
-  std::vector<char> reached_;                          // by value: it depends on a wanted value
-  std::vector<int> giver_;                             // by value: the node of its first gradient
-  std::vector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
+  std::vector<Made> made_;                               // dense gradients, before they are summed
+  IndexedVector<char> carries_;                          // by node: gradients flow through it
+  IndexedVector<char> reached_;                          // by value: it depends on a wanted value
+  IndexedVector<int> giver_;                             // by value: the node of its first gradient
+  IndexedVector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
 };
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/bit_matrix.hpp"
 #include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/memory/lifetimes.hpp"
@@ -45,7 +46,7 @@ class StepOrder {
 
   bool Precedes(int u, int v) const {
     if (has_matrix()) return before_.Get(Index(v), Index(u));
-    return done_[Index(u)] <= start_[Index(v)] || HasPath(u, v);
+    return done_[u] <= start_[v] || HasPath(u, v);
   }
   bool has_matrix() const { return words() > 0; }
   size_t words() const { return before_.words(); }
@@ -54,8 +55,8 @@ class StepOrder {
 
   // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a
   // matrix, the times are those of the stored order.
-  int64_t start(int v) const { return start_[Index(v)]; }
-  int64_t done(int v) const { return done_[Index(v)]; }
+  int64_t start(int v) const { return start_[v]; }
+  int64_t done(int v) const { return done_[v]; }
   // Return a time before every step, and a time after every step.
   int64_t begin() const { return -1; }
   int64_t end() const { return end_; }
@@ -78,8 +79,8 @@ class StepOrder {
     for (size_t e = 0; e < run_.before.size(); ++e) {
       const size_t after = Index(run_.after[e]);
       const int64_t done = start_[after] + (alone(after) ? 0 : 1);
-      int64_t& known = done_[Index(run_.before[e])];
-      if (done < known && done > start_[Index(run_.before[e])]) known = done;
+      int64_t& known = done_[run_.before[e]];
+      if (done < known && done > start_[run_.before[e]]) known = done;
     }
   }
 
@@ -87,19 +88,19 @@ class StepOrder {
   // after the last tick that precedes it and is done before the first tick that it precedes.
   void ClockByLongestPath() {
     const size_t n = Index(run_.nodes);
-    std::vector<int> depth(n, 0), via(n, -1), tick(n, -1);
+    IndexedVector<int> depth(n, 0), via(n, -1), tick(n, -1);
     int last = 0;
     for (size_t v = 0; v < n; ++v) {
       for (int u : predecessors_.of(v)) {
-        if (depth[Index(u)] < depth[v]) continue;
-        depth[v] = depth[Index(u)] + 1;
+        if (depth[u] < depth[v]) continue;
+        depth[v] = depth[u] + 1;
         via[v] = u;
       }
-      if (depth[v] > depth[Index(last)]) last = static_cast<int>(v);
+      if (depth[v] > depth[last]) last = static_cast<int>(v);
     }
     if (n == 0) return;
-    const int ticks = depth[Index(last)] + 1;
-    for (int v = last; v >= 0; v = via[Index(v)]) tick[Index(v)] = depth[Index(v)];
+    const int ticks = depth[last] + 1;
+    for (int v = last; v >= 0; v = via[v]) tick[v] = depth[v];
     end_ = 2 * int64_t{ticks};
     start_.assign(n, -1);
     done_.assign(n, end_);
@@ -114,7 +115,7 @@ class StepOrder {
     for (size_t v = n; v-- > 0;) {
       if (tick[v] >= 0) done_[v] = 2 * int64_t{tick[v]} + 1;
       const int64_t before = tick[v] >= 0 ? 2 * int64_t{tick[v]} : done_[v];
-      for (int u : predecessors_.of(v)) done_[Index(u)] = (std::min)(done_[Index(u)], before);
+      for (int u : predecessors_.of(v)) done_[u] = (std::min)(done_[u], before);
     }
   }
 
@@ -133,7 +134,7 @@ class StepOrder {
 
   const RunOrder& run_;
   const FlatLists predecessors_;  // of each step
-  std::vector<int64_t> start_, done_;
+  IndexedVector<int64_t> start_, done_;
   int64_t end_ = 0;
   BitMatrix before_;  // [v] holds the steps that precede v; empty unless the order is exact
 };
@@ -255,8 +256,8 @@ class ValueMerger {
     last_step_[kept] = alone ? option.node : last_step_[merged];
     last_joined_[kept] = members_[kept].size() + (alone ? 0 : last_joined_[merged]);
     for (int i : members_[merged]) {
-      root_[Index(i)] = static_cast<int>(kept);
-      offset_[Index(i)] += offset_[input];
+      root_[i] = static_cast<int>(kept);
+      offset_[i] += offset_[input];
       members_[kept].push_back(i);
     }
     members_[merged].clear();
@@ -290,8 +291,8 @@ class ValueMerger {
 
   const std::vector<RunValue>& values_;
   const StepOrder& order_;
-  std::vector<int> root_;
-  std::vector<int64_t> offset_;  // in the root
+  IndexedVector<int> root_;
+  IndexedVector<int64_t> offset_;  // in the root
   std::vector<std::vector<int>> members_;
   std::vector<int> last_step_;       // of each root: the last granted step; -1: none
   std::vector<size_t> last_joined_;  // of each root: where in members_ those of that step begin
@@ -309,8 +310,8 @@ struct BufferUses {
 inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
                                MemoryConflicts* conflicts) {
   const size_t n = uses.from_begin.size(), words = order.words();
-  BitMatrix precedes(n, n);             // [b] holds the buffers that precede buffer b
-  std::vector<uint64_t> common(words);  // steps that precede every touch of b
+  BitMatrix precedes(n, n);               // [b] holds the buffers that precede buffer b
+  IndexedVector<uint64_t> common(words);  // steps that precede every touch of b
   const auto all_in_common = [&](size_t a) {
     for (int step : uses.steps.of(a))
       if (!((common[Index(step) / 64] >> (step % 64)) & 1)) return false;

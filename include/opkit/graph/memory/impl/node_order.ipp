@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/node_order.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -23,7 +24,7 @@ class LiveBytes {
   int64_t Growth(int node) const {
     int64_t growth = Made(node);
     ForEachInput(node, [&](int value) {
-      if (uses_[Index(value)] == 1) growth -= bytes_(value);
+      if (uses_[value] == 1) growth -= bytes_(value);
     });
     return growth;
   }
@@ -31,10 +32,10 @@ class LiveBytes {
     live_ += Made(node);
     peak_ = (std::max)(peak_, live_);
     ForEachInput(node, [&](int value) {
-      if (--uses_[Index(value)] == 0) live_ -= bytes_(value);
+      if (--uses_[value] == 0) live_ -= bytes_(value);
     });
     for (const int value : view_.outputs(node))
-      if (value >= 0 && uses_[Index(value)] == 0) live_ -= bytes_(value);
+      if (value >= 0 && uses_[value] == 0) live_ -= bytes_(value);
   }
   int64_t peak() const { return peak_; }
 
@@ -57,7 +58,7 @@ class LiveBytes {
 
   const GraphView& view_;
   const FunctionRef<int64_t(int value)> bytes_;
-  std::vector<int> uses_;  // by value: uses that are still to come
+  IndexedVector<int> uses_;  // by value: uses that are still to come
   int64_t live_ = 0, peak_ = 0;
 };
 
@@ -74,14 +75,14 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
                                                 FunctionRef<int64_t(int value)> bytes) {
   using detail::Index;
   constexpr size_t kLookedAt = 64;
-  std::vector<int> waits(Index(view.num_nodes()), 0), ready, order;
-  std::vector<std::vector<int>> after(waits.size());
+  detail::IndexedVector<int> waits(Index(view.num_nodes()), 0), ready, order;
+  detail::IndexedVector<std::vector<int>> after(waits.size());
   for (const GraphView::Edge& edge : view.edges()) {
-    ++waits[Index(edge.to)];
-    after[Index(edge.from)].push_back(edge.to);
+    ++waits[edge.to];
+    after[edge.from].push_back(edge.to);
   }
   for (const int node : view.order())
-    if (waits[Index(node)] == 0) ready.push_back(node);
+    if (waits[node] == 0) ready.push_back(node);
   detail::LiveBytes live(view, bytes);
   while (!ready.empty()) {
     const size_t count = (std::min)(ready.size(), kLookedAt);
@@ -92,8 +93,8 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
     ready.erase(next);
     order.push_back(node);
     live.Run(node);
-    for (const int waiting : after[Index(node)])
-      if (--waits[Index(waiting)] == 0) ready.push_back(waiting);
+    for (const int waiting : after[node])
+      if (--waits[waiting] == 0) ready.push_back(waiting);
   }
   return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/problem.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -86,7 +87,7 @@ OPKIT_INLINE void MeasureBuffers(const std::vector<MemoryInterval>& intervals,
 OPKIT_INLINE void CutSections(const std::vector<MemoryInterval>& intervals,
                               MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
-  std::vector<int64_t> lower, upper, bytes;
+  IndexedVector<int64_t> lower, upper, bytes;
   for (int i : problem->buffer) {
     const MemoryInterval& buffer = intervals[Index(i)];
     lower.push_back(buffer.lower);
@@ -101,7 +102,7 @@ OPKIT_INLINE void CutSections(const std::vector<MemoryInterval>& intervals,
   int64_t live_bytes = 0;
   for (size_t b = 0, e = 0; e < n;) {
     const size_t end = Index(ends[e]);
-    if (b < n && lower[Index(begins[b])] < upper[end]) {
+    if (b < n && lower[begins[b]] < upper[end]) {
       const size_t begin = Index(begins[b++]);
       problem->lower[begin] = problem->sections;
       problem->pairs += live++;
@@ -177,13 +178,13 @@ inline void RaiseBound(MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   const auto peak = static_cast<int>(
       std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  std::vector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
+  IndexedVector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
   int members = 0;
   const auto join = [&](size_t i) {
     met[i] = -1;
     ++members;
     for (int other : problem->conflicts.of(i))
-      if (met[Index(other)] >= 0) ++met[Index(other)];
+      if (met[other] >= 0) ++met[other];
   };
   for (size_t i = 0; i < n; ++i)
     if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
@@ -202,9 +203,9 @@ OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
   CheckConflicts(n, conflicts);
   const FlatLists reverse = Transpose(n, conflicts);
   const FlatLists sorted = Transpose(n, reverse);
-  std::vector<int> number(n, -1);
+  IndexedVector<int> number(n, -1);
   for (size_t i = 0; i < problem->buffer.size(); ++i)
-    number[Index(problem->buffer[i])] = static_cast<int>(i);
+    number[problem->buffer[i]] = static_cast<int>(i);
   int64_t overlapping = 0;
   std::vector<int64_t>& starts = problem->conflicts.starts;
   std::vector<int>& items = problem->conflicts.items;
@@ -218,8 +219,8 @@ OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
     const size_t a = Index(number[i]);
     int last = -1;
     for (int other : listed) {
-      if (number[Index(other)] < 0 || other == std::exchange(last, other)) continue;
-      const size_t b = Index(number[Index(other)]);
+      if (number[other] < 0 || other == std::exchange(last, other)) continue;
+      const size_t b = Index(number[other]);
       items.push_back(static_cast<int>(b));
       if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
         ++overlapping;

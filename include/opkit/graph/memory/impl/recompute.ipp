@@ -10,6 +10,7 @@
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/error.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/recompute.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -26,16 +27,16 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
     if (problem.bytes[v] < 0)
       Throw(ErrorCode::kInvalidArgument, "value ", v, " has ", problem.bytes[v],
             " bytes: expected 0 or more");
-  std::vector<int> maker(values, -1);
+  IndexedVector<int> maker(values, -1);
   for (size_t s = 0; s < problem.steps.size(); ++s)
     for (const int value : problem.steps[s].outputs) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value, ", expected one of ",
               values);
-      if (maker[Index(value)] >= 0)
-        Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ",
-              maker[Index(value)], " and by step ", s);
-      maker[Index(value)] = static_cast<int>(s);
+      if (maker[value] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ", maker[value],
+              " and by step ", s);
+      maker[value] = static_cast<int>(s);
     }
   for (size_t s = 0; s < problem.steps.size(); ++s) {
     const RecomputeProblem::Step& step = problem.steps[s];
@@ -43,9 +44,9 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", expected one of ",
               values);
-      if (maker[Index(value)] >= static_cast<int>(s))
+      if (maker[value] >= static_cast<int>(s))
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which step ",
-              maker[Index(value)], " makes after that");
+              maker[value], " makes after that");
     }
     for (const auto& [input, output] : step.in_place)
       if (input < 0 || Index(input) >= step.inputs.size() || output < 0 ||
@@ -65,17 +66,17 @@ class Recomputer {
  public:
   Recomputer(const RecomputeProblem& problem, int64_t target)
       : problem_(problem), target_(target), turns_of_(problem.steps.size()) {
-    const std::vector<int> maker = CheckRecomputeProblem(problem);
-    std::vector<char> is_read(problem.steps.size(), 0);
+    const IndexedVector<int> maker = CheckRecomputeProblem(problem);
+    IndexedVector<char> is_read(problem.steps.size(), 0);
     for (size_t s = 0; s < problem.steps.size(); ++s) {
       Turn turn{static_cast<int>(s), {}};
       std::vector<int>& made_as = made_as_.emplace_back();
       for (const int value : StepAt(turn.step).inputs) {
-        const int from = maker[Index(value)];
+        const int from = maker[value];
         turn.makers.push_back(from);
         made_as.push_back(-1);
         if (from < 0) continue;
-        is_read[Index(from)] = 1;
+        is_read[from] = 1;
         const std::vector<int>& outputs = StepAt(from).outputs;
         made_as.back() =
             static_cast<int>(std::find(outputs.begin(), outputs.end(), value) - outputs.begin());
@@ -101,14 +102,13 @@ class Recomputer {
     while (peak_ > target_ && turns_.size() < most_turns && Improve()) lowered = true;
     if (lowered && peak_ <= target_) Prune();
     result_.peak_bytes = peak_;
-    std::vector<char> has_run(problem_.steps.size(), 0);
+    IndexedVector<char> has_run(problem_.steps.size(), 0);
     for (const int number : order_) {
-      const Turn& turn = turns_[Index(number)];
+      const Turn& turn = turns_[number];
       RecomputedRun::Step& step = result_.steps.emplace_back();
       step.step = turn.step;
-      for (const int maker : turn.makers)
-        step.makers.push_back(maker < 0 ? -1 : place_[Index(maker)]);
-      step.again = std::exchange(has_run[Index(turn.step)], 1) != 0;
+      for (const int maker : turn.makers) step.makers.push_back(maker < 0 ? -1 : place_[maker]);
+      step.again = std::exchange(has_run[turn.step], 1) != 0;
       step.moved = turn.moved;
       if (step.again) result_.added_cost += StepAt(turn.step).cost;
     }
@@ -158,20 +158,20 @@ class Recomputer {
   };
 
   const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[Index(step)]; }
-  const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[Index(turn)].step); }
+  const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[turn].step); }
   int64_t BytesOf(int value) const { return problem_.bytes[Index(value)]; }
   // True if an output is read after the run. Only the turns of the given run keep such outputs.
   bool IsKept(int turn, size_t output) const {
     return Index(turn) < problem_.steps.size() &&
            problem_.kept[Index(StepOf(turn).outputs[output])] != 0;
   }
-  size_t Slot(int turn, size_t output) const { return first_slot_[Index(turn)] + output; }
-  int PlaceOf(int turn) const { return place_[Index(turn)]; }
+  size_t Slot(int turn, size_t output) const { return first_slot_[turn] + output; }
+  int PlaceOf(int turn) const { return place_[turn]; }
   int end() const { return static_cast<int>(order_.size()); }
 
   int AddTurn(Turn turn) {
     const int number = static_cast<int>(turns_.size());
-    turns_of_[Index(turn.step)].push_back(number);
+    turns_of_[turn.step].push_back(number);
     first_slot_.push_back(slots_);
     slots_ += StepAt(turn.step).outputs.size();
     turns_.push_back(std::move(turn));
@@ -183,7 +183,7 @@ class Recomputer {
     int64_t bytes = step.scratch_bytes;
     std::vector<char> taken;  // by input; those that are there from the start take nothing
     for (size_t i = 0; i < step.inputs.size(); ++i) {
-      taken.push_back(made_as_[Index(number)][i] < 0);
+      taken.push_back(made_as_[number][i] < 0);
       if (!taken.back()) bytes += BytesOf(step.inputs[i]);
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
@@ -207,9 +207,9 @@ class Recomputer {
     place_.assign(turns_.size(), -1);
     last_use_.assign(slots_, -1);
     granted_.assign(slots_, 0);
-    for (int at = 0; at < end(); ++at) place_[Index(order_[Index(at)])] = at;
+    for (int at = 0; at < end(); ++at) place_[order_[at]] = at;
     for (int at = 0; at < end(); ++at) {
-      const Turn& turn = turns_[Index(order_[Index(at)])];
+      const Turn& turn = turns_[order_[at]];
       for (size_t i = 0; i < turn.makers.size(); ++i)
         if (turn.makers[i] >= 0) last_use_[SlotRead(turn, i)] = at;
     }
@@ -217,27 +217,27 @@ class Recomputer {
     across_.assign(order_.size(), 0);
     for (const int turn : order_)
       for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o) {
-        live_[Index(PlaceOf(turn))] += BytesOf(StepOf(turn).outputs[o]);
+        live_[PlaceOf(turn)] += BytesOf(StepOf(turn).outputs[o]);
         live_[Index(LastPlace(turn, o)) + 1] -= BytesOf(StepOf(turn).outputs[o]);
       }
     for (size_t at = 1; at < live_.size(); ++at) live_[at] += live_[at - 1];
     live_.pop_back();
     for (int at = 0; at < end(); ++at) {
-      const RecomputeProblem::Step& step = StepOf(order_[Index(at)]);
-      across_[Index(at)] = live_[Index(at)];
-      for (const int value : step.outputs) across_[Index(at)] -= BytesOf(value);
-      live_[Index(at)] += step.scratch_bytes - Grant(at);
+      const RecomputeProblem::Step& step = StepOf(order_[at]);
+      across_[at] = live_[at];
+      for (const int value : step.outputs) across_[at] -= BytesOf(value);
+      live_[at] += step.scratch_bytes - Grant(at);
     }
     peak_ = 0;
     peak_at_ = -1;
     above_.assign(1, 0);
     for (int at = 0; at < end(); ++at) {
-      above_.push_back(above_.back() + (live_[Index(at)] > target_));
-      if (live_[Index(at)] > peak_) peak_ = live_[Index(at)], peak_at_ = at;
+      above_.push_back(above_.back() + (live_[at] > target_));
+      if (live_[at] > peak_) peak_ = live_[at], peak_at_ = at;
     }
   }
   size_t SlotRead(const Turn& turn, size_t input) const {
-    return Slot(turn.makers[input], Index(made_as_[Index(turn.step)][input]));
+    return Slot(turn.makers[input], Index(made_as_[turn.step][input]));
   }
   // Returns the last place at which the value is live.
   int LastPlace(int turn, size_t output) const {
@@ -246,19 +246,19 @@ class Recomputer {
   }
   // Returns the bytes that outputs at a place take over from inputs.
   int64_t Grant(int at) {
-    const Turn& turn = turns_[Index(order_[Index(at)])];
+    const Turn& turn = turns_[order_[at]];
     const RecomputeProblem::Step& step = StepAt(turn.step);
-    std::vector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
+    IndexedVector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
     int64_t sum = 0;
     for (const auto& [i, o] : step.in_place) {
       const int value = step.inputs[Index(i)];
       const int64_t bytes = BytesOf(step.outputs[Index(o)]);
       const int maker = turn.makers[Index(i)];
       if (maker < 0 || bytes > BytesOf(value)) continue;
-      const size_t output = Index(made_as_[Index(turn.step)][Index(i)]), slot = Slot(maker, output);
+      const size_t output = Index(made_as_[turn.step][Index(i)]), slot = Slot(maker, output);
       if (IsKept(maker, output)) continue;
-      if (last_use_[slot] != at || granted_[slot] > 0 || given[Index(o)]) continue;
-      given[Index(o)] = 1;
+      if (last_use_[slot] != at || granted_[slot] > 0 || given[o]) continue;
+      given[o] = 1;
       sum += granted_[slot] = bytes;
     }
     return sum;
@@ -302,8 +302,8 @@ class Recomputer {
     last_touch_.assign(slots_, -1);
     next_use_.assign(slots_, -1);
     for (int at = 0; at < end(); ++at) {
-      const int number = order_[Index(at)];
-      const Turn& turn = turns_[Index(number)];
+      const int number = order_[at];
+      const Turn& turn = turns_[number];
       for (size_t o = 0; at <= peak_at_ && o < StepAt(turn.step).outputs.size(); ++o)
         last_touch_[Slot(number, o)] = at;
       for (size_t i = 0; i < turn.makers.size(); ++i) {
@@ -317,7 +317,7 @@ class Recomputer {
     }
     std::vector<Candidate> found;
     for (int at = 0; at < peak_at_; ++at) {
-      Candidate one{order_[Index(at)], end(), 0};
+      Candidate one{order_[at], end(), 0};
       const RecomputeProblem::Step& step = StepOf(one.turn);
       if (!step.repeatable) continue;
       for (size_t o = 0; o < step.outputs.size(); ++o)
@@ -330,7 +330,7 @@ class Recomputer {
         const int touch = last_touch_[Slot(one.turn, o)];
         lowers |= touch < peak_at_;
         one.most += static_cast<double>(BytesOf(step.outputs[o])) *
-                    (above_[Index(one.place)] - above_[Index(touch) + 1]);
+                    (above_[one.place] - above_[Index(touch) + 1]);
       }
       if (!lowers) continue;
       const double cost = CostWithout(one.turn) + step.cost;
@@ -348,7 +348,7 @@ class Recomputer {
   // no other readers, since it is then dropped.
   double CostWithout(int turn) const {
     const RecomputeProblem::Step& step = StepOf(turn);
-    if (!droppable_[Index(turns_[Index(turn)].step)]) return 0;
+    if (!droppable_[turns_[turn].step]) return 0;
     for (size_t o = 0; o < step.outputs.size(); ++o)
       if (last_touch_[Slot(turn, o)] > PlaceOf(turn)) return 0;
     return -step.cost;
@@ -363,7 +363,7 @@ class Recomputer {
             {last_touch_[Slot(turn, o)] + 1, one.of.place, -BytesOf(StepOf(turn).outputs[o])});
     one.cost = CostWithout(turn);
     int made = 0;
-    return Make(one, turns_[Index(turn)].step, -1, missing, &made);
+    return Make(one, turns_[turn].step, -1, missing, &made);
   }
   // Adds a turn for `step`, after the turns that it needs, and sets `made` to its number.
   bool Make(Rating& one, int step, int moved, Missing missing, int* made) const {
@@ -371,9 +371,8 @@ class Recomputer {
     NewTurn turn{step, moved, {}};
     for (size_t i = 0; i < StepAt(step).inputs.size(); ++i) {
       int maker = -1;
-      const int given = turns_[Index(turns_of_[Index(step)].front())].makers[i];
-      if (given >= 0 &&
-          !Obtain(one, turns_[Index(given)].step, Index(made_as_[Index(step)][i]), missing, &maker))
+      const int given = turns_[turns_of_[step].front()].makers[i];
+      if (given >= 0 && !Obtain(one, turns_[given].step, Index(made_as_[step][i]), missing, &maker))
         return false;
       turn.makers.push_back(maker);
     }
@@ -390,7 +389,7 @@ class Recomputer {
     for (size_t i = 0; i < one.made.size(); ++i)
       if (one.made[i].step == step) return *maker = -2 - static_cast<int>(i), true;
     int before = -1, after = -1;  // the nearest turns to the place
-    for (const int turn : turns_of_[Index(step)]) {
+    for (const int turn : turns_of_[step]) {
       const int at = PlaceOf(turn);
       if (at < 0) continue;
       if (at >= one.of.place) {
@@ -419,7 +418,7 @@ class Recomputer {
   bool Raises(int turn, size_t output, int place) const {
     const int64_t bytes = BytesOf(StepOf(turn).outputs[output]);
     for (int at = LastPlace(turn, output) + 1; at < place; ++at)
-      if (live_[Index(at)] + bytes > target_) return true;
+      if (live_[at] + bytes > target_) return true;
     return false;
   }
   void Extend(Rating& one, int turn, size_t output) const {
@@ -447,8 +446,8 @@ class Recomputer {
     int begin = end(), finish = 0;
     for (const Change& change : one.changes) {
       if (change.begin >= change.end) continue;
-      change_[Index(change.begin)] += change.bytes;
-      change_[Index(change.end)] -= change.bytes;
+      change_[change.begin] += change.bytes;
+      change_[change.end] -= change.bytes;
       begin = (std::min)(begin, change.begin);
       finish = (std::max)(finish, change.end);
     }
@@ -463,12 +462,12 @@ class Recomputer {
     };
     int64_t sum = 0;
     for (int at = begin; at < finish; ++at) {
-      sum += std::exchange(change_[Index(at)], 0);
-      const int64_t before = live_[Index(at)];
+      sum += std::exchange(change_[at], 0);
+      const int64_t before = live_[at];
       one.gain += above(before) - above(before + sum);
       if (sum > 0) look(before + sum);
     }
-    change_[Index(finish)] = 0;
+    change_[finish] = 0;
     if (!lowers) return false;
     for (const int64_t bytes : BytesOfMade(one)) {
       one.gain -= above(bytes);
@@ -479,16 +478,16 @@ class Recomputer {
   // Returns the bytes that are live while each of the new turns runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
-    int64_t base = across_[Index(one.of.place)] + one.extended_bytes;
+    int64_t base = across_[one.of.place] + one.extended_bytes;
     const RecomputeProblem::Step& origin = StepOf(one.of.turn);
     for (size_t o = 0; o < origin.outputs.size(); ++o)
       if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
         base -= BytesOf(origin.outputs[o]);
-    std::vector<size_t> last(made.size());  // the last new turn that reads what the turn makes
+    IndexedVector<size_t> last(made.size());  // the last new turn that reads what the turn makes
     for (size_t i = 0; i < made.size(); ++i) {
       last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
       for (const int maker : made[i].makers)
-        if (maker <= -2 && last[Index(-2 - maker)] < i) last[Index(-2 - maker)] = i;
+        if (maker <= -2 && last[-2 - maker] < i) last[-2 - maker] = i;
     }
     std::vector<int64_t> bytes(made.size(), base);
     for (size_t i = 0; i < made.size(); ++i) {
@@ -503,24 +502,24 @@ class Recomputer {
   // Changes.
 
   void Apply(const Rating& one) {
-    std::vector<int> numbers;
+    IndexedVector<int> numbers;
     for (const NewTurn& made : one.made) {
       Turn turn{made.step, {}, true};
       for (const int maker : made.makers)
-        turn.makers.push_back(maker <= -2 ? numbers[Index(-2 - maker)] : maker);
+        turn.makers.push_back(maker <= -2 ? numbers[-2 - maker] : maker);
       if (made.turn < 0) {
         numbers.push_back(AddTurn(std::move(turn)));
         continue;
       }
       numbers.push_back(made.turn);
       std::erase(order_, made.turn);  // it stood behind the place
-      turns_[Index(made.turn)] = std::move(turn);
+      turns_[made.turn] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
-      Turn& reader = turns_[Index(order_[at])];
+      Turn& reader = turns_[order_[at]];
       for (size_t i = 0; i < reader.makers.size(); ++i)
         if (reader.makers[i] == one.of.turn &&
-            !IsKept(one.of.turn, Index(made_as_[Index(reader.step)][i])))
+            !IsKept(one.of.turn, Index(made_as_[reader.step][i])))
           reader.makers[i] = numbers.back();
     }
     order_.insert(order_.begin() + one.of.place, numbers.begin(), numbers.end());
@@ -529,14 +528,14 @@ class Recomputer {
   }
   // Drops turns that nothing reads any more.
   void DropUnused() {
-    std::vector<char> is_read(turns_.size(), 0);
+    IndexedVector<char> is_read(turns_.size(), 0);
     std::vector<int> left;
     for (size_t at = order_.size(); at-- > 0;) {
       const int number = order_[at];
-      const Turn& turn = turns_[Index(number)];
-      if (!is_read[Index(number)] && droppable_[Index(turn.step)]) continue;
+      const Turn& turn = turns_[number];
+      if (!is_read[number] && droppable_[turn.step]) continue;
       for (const int maker : turn.makers)
-        if (maker >= 0) is_read[Index(maker)] = 1;
+        if (maker >= 0) is_read[maker] = 1;
       left.push_back(number);
     }
     order_.assign(left.rbegin(), left.rend());
@@ -554,7 +553,7 @@ class Recomputer {
       const std::vector<int> order = order_;
       std::vector<int*> changed;
       for (const int reader : order_)
-        for (int& maker : turns_[Index(reader)].makers)
+        for (int& maker : turns_[reader].makers)
           if (maker == turn) changed.push_back(&maker);
       for (int* const maker : changed) *maker = before;
       DropUnused();
@@ -568,7 +567,7 @@ class Recomputer {
   // Returns the nearest earlier turn of the same step; -1 if there is none.
   int TurnBefore(int turn) const {
     int before = -1;
-    for (const int other : turns_of_[Index(turns_[Index(turn)].step)])
+    for (const int other : turns_of_[turns_[turn].step])
       if (PlaceOf(other) >= 0 && PlaceOf(other) < PlaceOf(turn) &&
           (before < 0 || PlaceOf(other) > PlaceOf(before)))
         before = other;
@@ -578,25 +577,25 @@ class Recomputer {
   const RecomputeProblem& problem_;
   const int64_t target_;
   RecomputedRun result_;
-  std::vector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
-  std::vector<char> droppable_;             // by step: unread turns of it are dropped
-  std::vector<std::vector<int>> turns_of_;  // by step
-  std::vector<Turn> turns_;
-  std::vector<int> order_;          // turns
-  std::vector<size_t> first_slot_;  // by turn; a slot is an output of a turn
+  IndexedVector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
+  IndexedVector<char> droppable_;             // by step: unread turns of it are dropped
+  IndexedVector<std::vector<int>> turns_of_;  // by step
+  IndexedVector<Turn> turns_;
+  IndexedVector<int> order_;          // turns
+  IndexedVector<size_t> first_slot_;  // by turn; a slot is an output of a turn
   size_t slots_ = 0;
   double given_cost_ = 0;
   // Results of Measure.
-  std::vector<int> place_;        // by turn: its place in order_; -1: no longer there
+  IndexedVector<int> place_;      // by turn: its place in order_; -1: no longer there
   std::vector<int> last_use_;     // by slot; -1: none
   std::vector<int64_t> granted_;  // by slot: the bytes that its last reader takes over in place
-  std::vector<int64_t> live_, across_;  // by place: while its turn runs, and just before
-  std::vector<int> above_;              // by place: how many before it are above the target
+  IndexedVector<int64_t> live_, across_;  // by place: while its turn runs, and just before
+  IndexedVector<int> above_;              // by place: how many before it are above the target
   int64_t peak_ = 0;
   int peak_at_ = -1;
   // By slot: the last touch up to the peak and the first after it; -1: none.
   std::vector<int> last_touch_, next_use_;
-  std::vector<int64_t> change_;  // by place: sums of Rate, zero between its calls
+  IndexedVector<int64_t> change_;  // by place: sums of Rate, zero between its calls
 };
 
 }  // namespace detail

@@ -7,6 +7,7 @@
 
 #include "opkit/base/error.hpp"
 #include "opkit/base/index.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/verify.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -129,12 +130,12 @@ class RunVerifier {
   // edges have completed and those of lower stages have returned.
   void CheckOrder() {
     const size_t n = Index(run_.nodes);
-    std::vector<std::vector<int>> before(n);
-    for (size_t e = 0; e < run_.before.size(); ++e)
-      before[Index(run_.after[e])].push_back(run_.before[e]);
+    IndexedVector<std::vector<int>> before(n);
+    for (size_t e = 0; e < run_.before.size(); ++e) before[run_.after[e]].push_back(run_.before[e]);
     std::vector<uint8_t> touched(values_.size());
     for (size_t first = 0; first < n; first += 64) {
-      std::vector<uint64_t> started(n, 0), completed(n, 0);  // bit k: step first + k has completed
+      IndexedVector<uint64_t> started(n, 0),
+          completed(n, 0);  // bit k: step first + k has completed
       uint64_t lower_stages = 0, this_stage = 0;
       for (size_t v = first; v < n; ++v) {
         if (!run_.stages.empty() && v > first && run_.stages[v] != run_.stages[v - 1]) {
@@ -142,7 +143,7 @@ class RunVerifier {
           this_stage = 0;
         }
         started[v] = lower_stages;
-        for (int u : before[v]) started[v] |= completed[Index(u)];
+        for (int u : before[v]) started[v] |= completed[u];
         completed[v] = started[v] | (v < first + 64 ? uint64_t{1} << (v - first) : 0);
         const bool returns_early = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
         if (!run_.stages.empty()) this_stage |= returns_early ? started[v] : completed[v];

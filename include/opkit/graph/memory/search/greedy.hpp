@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/search/fit.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -24,7 +25,7 @@ inline constexpr int64_t kPortfolioWork = 15'000'000;
 // Tries several orders and keeps the best; stops at `enough` units.
 inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best) {
   const size_t n = Index(problem.count);
-  const std::vector<int64_t> size(problem.size.begin(), problem.size.end());
+  const IndexedVector<int64_t> size(problem.size.begin(), problem.size.end());
   const std::vector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
   const std::vector<int64_t> length = Lengths(problem);
   std::vector<int64_t> area(n), start(n), peak(n), crowd(n);
@@ -33,7 +34,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
     area[i] = size[i] * length[i];
     start[i] = -problem.lower[i];
     if (!listed) continue;
-    for (int other : problem.conflicts.of(i)) crowd[i] += size[Index(other)];
+    for (int other : problem.conflicts.of(i)) crowd[i] += size[other];
   }
   std::vector<int> offsets;
   int64_t work = 0;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/search/skyline_search.hpp"
 #include "opkit/op/random.hpp"
 
@@ -24,8 +25,8 @@ inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vecto
                                            by_size * log(problem.size[i]) + by_peak * log(peak[i]) +
                                            (noise > 0 ? noise * random.normal() : 0)));
   const std::vector<int> order = SortedBy(keys);
-  std::vector<int> rank(n);
-  for (size_t i = 0; i < n; ++i) rank[Index(order[i])] = static_cast<int>(i);
+  IndexedVector<int> rank(n);
+  for (size_t i = 0; i < n; ++i) rank[order[i]] = static_cast<int>(i);
   return rank;
 }
 
@@ -54,7 +55,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
     if (middle < lowest || middle >= best->height) middle = lowest + (best->height - lowest) / 2;
     const int goal = (std::max)(budget->enough, lowest);
     const int ceiling = boldly || middle < goal ? goal : middle;
-    const std::vector<int> rank = DrawRanks(problem, length, peak, random);
+    const IndexedVector<int> rank = DrawRanks(problem, length, peak, random);
     const int64_t nodes = problem.count + kNodes * Luby(round / 2 + 1);
     const int64_t affordable = budget->steps / problem.count + 1;
     const SearchEnd end =

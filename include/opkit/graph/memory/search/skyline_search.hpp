@@ -11,6 +11,7 @@
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/problem.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -121,7 +122,7 @@ class SkylineSearch {
 
   int Choices(size_t s) const {
     int choices = 0;
-    for (int i : cover_.of(s)) choices += lowest_[Index(i)] == floor_[s];
+    for (int i : cover_.of(s)) choices += lowest_[i] == floor_[s];
     return choices;
   }
 
@@ -139,9 +140,9 @@ class SkylineSearch {
   const std::vector<int>* rank_ = nullptr;
   int64_t nodes_ = 0;
   size_t unplaced_ = 0;
-  std::vector<int> lowest_;  // the offset of each buffer on top of the placed ones
+  IndexedVector<int> lowest_;  // the offset of each buffer on top of the placed ones
   std::vector<int> offsets_;
-  std::vector<int> floor_;        // the lowest of `lowest_` in each section
+  IndexedVector<int> floor_;      // the lowest of `lowest_` in each section
   std::vector<int> unplaced_in_;  // the units not yet placed in each section
   struct Change {
     int changed, old;  // buffer i as i, section s as ~s

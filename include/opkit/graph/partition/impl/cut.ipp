@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/partition/cut.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 
@@ -24,15 +25,15 @@ class GroupGraph {
     out_.resize(n);
     in_.resize(n);
     for (const GraphView::Edge& edge : problem.edges) {
-      out_[Index(edge.from)].push_back(edge.to);
-      in_[Index(edge.to)].push_back(edge.from);
+      out_[edge.from].push_back(edge.to);
+      in_[edge.to].push_back(edge.from);
     }
     label_.resize(n);
     before_.assign(n, -1);
     after_.assign(n, -1);
     for (size_t i = 0; i + 1 < n; ++i) {
-      after_[Index(problem.order[i])] = problem.order[i + 1];
-      before_[Index(problem.order[i + 1])] = problem.order[i];
+      after_[problem.order[i]] = problem.order[i + 1];
+      before_[problem.order[i + 1]] = problem.order[i];
     }
     first_ = n > 0 ? problem.order[0] : -1;
     Relabel();
@@ -43,8 +44,7 @@ class GroupGraph {
 
   // Returns the node that represents the group of `node`.
   int Find(int node) {
-    while (parent_[Index(node)] != node)
-      node = parent_[Index(node)] = parent_[Index(parent_[Index(node)])];
+    while (parent_[node] != node) node = parent_[node] = parent_[parent_[node]];
     return node;
   }
   // Joins the groups of u and v, between which there must be an edge from u to v. Returns false if
@@ -73,11 +73,11 @@ class GroupGraph {
 
   // True if kinds, classes and sizes allow one group of a and b.
   bool Fit(int a, int b) const {
-    const int x = kind_[Index(a)], y = kind_[Index(b)];
+    const int x = kind_[a], y = kind_[b];
     if (x == kNotTaken || y == kNotTaken) return false;
     if (x != y && x != kAnySubgraph && y != kAnySubgraph) return false;
     if (!class_.empty() && class_[Index(a)] != class_[Index(b)]) return false;
-    return max_size_ <= 0 || int64_t{size_[Index(a)]} + size_[Index(b)] <= max_size_;
+    return max_size_ <= 0 || int64_t{size_[a]} + size_[b] <= max_size_;
   }
 
   // Searches for a path from a to b other than their edge: alternates a walk forwards from a and a
@@ -100,7 +100,7 @@ class GroupGraph {
     at_front_ = !forward_.done();
     Walk& walk = at_front_ ? backward_ : forward_;
     std::sort(walk.met.begin(), walk.met.end(),
-              [this](int x, int y) { return label_[Index(x)] < label_[Index(y)]; });
+              [this](int x, int y) { return label_[x] < label_[y]; });
     if (at_front_)
       MoveBefore(walk.met, a);
     else
@@ -124,11 +124,10 @@ class GroupGraph {
     }
     list[done++] = next;
     if (next == to) return group == from ? Step::kOn : Step::kMeets;
-    const int64_t at = label_[Index(next)];
-    if (at < (std::min)(label_[Index(from)], label_[Index(to)]) ||
-        at > (std::max)(label_[Index(from)], label_[Index(to)]))
+    const int64_t at = label_[next];
+    if (at < (std::min)(label_[from], label_[to]) || at > (std::max)(label_[from], label_[to]))
       return Step::kOn;
-    int& stamp = stamp_[Index(next)];
+    int& stamp = stamp_[next];
     if (stamp == theirs) return Step::kMeets;
     if (stamp == mine) return Step::kOn;
     stamp = mine;
@@ -142,11 +141,11 @@ class GroupGraph {
   void Contract(int a, int b) {
     const int place = at_front_ ? a : b, other = at_front_ ? b : a;
     Unlink(other);
-    const auto edges_of = [this](int g) { return out_[Index(g)].size() + in_[Index(g)].size(); };
+    const auto edges_of = [this](int g) { return out_[g].size() + in_[g].size(); };
     const int root = edges_of(a) >= edges_of(b) ? a : b, child = root == a ? b : a;
-    parent_[Index(child)] = root;
-    size_[Index(root)] += size_[Index(child)];
-    kind_[Index(root)] = (std::max)(kind_[Index(root)], kind_[Index(child)]);
+    parent_[child] = root;
+    size_[root] += size_[child];
+    kind_[root] = (std::max)(kind_[root], kind_[child]);
     for (auto* edges : {&out_, &in_}) {
       std::vector<int>&to = (*edges)[Index(root)], &from = (*edges)[Index(child)];
       to.insert(to.end(), from.begin(), from.end());
@@ -157,37 +156,37 @@ class GroupGraph {
 
   // Removes a group from the list.
   void Unlink(int g) {
-    const int left = before_[Index(g)], right = after_[Index(g)];
-    (left < 0 ? first_ : after_[Index(left)]) = right;
-    if (right >= 0) before_[Index(right)] = left;
+    const int left = before_[g], right = after_[g];
+    (left < 0 ? first_ : after_[left]) = right;
+    if (right >= 0) before_[right] = left;
   }
   // Puts group g at the position and label of group `place`, which leaves the list.
   void TakePlace(int g, int place) {
-    const int left = before_[Index(g)] = before_[Index(place)];
-    const int right = after_[Index(g)] = after_[Index(place)];
-    label_[Index(g)] = label_[Index(place)];
-    (left < 0 ? first_ : after_[Index(left)]) = g;
-    if (right >= 0) before_[Index(right)] = g;
+    const int left = before_[g] = before_[place];
+    const int right = after_[g] = after_[place];
+    label_[g] = label_[place];
+    (left < 0 ? first_ : after_[left]) = g;
+    if (right >= 0) before_[right] = g;
   }
   void LinkBetween(int left, int g, int right) {
-    before_[Index(g)] = left;
-    after_[Index(g)] = right;
-    (left < 0 ? first_ : after_[Index(left)]) = g;
-    if (right >= 0) before_[Index(right)] = g;
+    before_[g] = left;
+    after_[g] = right;
+    (left < 0 ? first_ : after_[left]) = g;
+    if (right >= 0) before_[right] = g;
   }
   // Moves groups directly before group `place`, in their order. Assigns labels close to that of the
   // left neighbour, which keeps the gap before `place` for later moves.
   void MoveBefore(const std::vector<int>& groups, int place) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
-    const int left = before_[Index(place)];
-    const int64_t low = left < 0 ? 0 : label_[Index(left)];
-    const int64_t step = StepOf(label_[Index(place)] - low, groups.size());
+    const int left = before_[place];
+    const int64_t low = left < 0 ? 0 : label_[left];
+    const int64_t step = StepOf(label_[place] - low, groups.size());
     int last = left;
     int64_t label = low;
     for (const int g : groups) {
       LinkBetween(last, g, place);
-      label_[Index(g)] = label += step;
+      label_[g] = label += step;
       last = g;
     }
     if (step == 0) Relabel();
@@ -196,14 +195,14 @@ class GroupGraph {
   void MoveAfter(const std::vector<int>& groups, int place) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
-    const int right = after_[Index(place)];
-    const int64_t high = right < 0 ? kEnd : label_[Index(right)];
-    const int64_t step = StepOf(high - label_[Index(place)], groups.size());
+    const int right = after_[place];
+    const int64_t high = right < 0 ? kEnd : label_[right];
+    const int64_t step = StepOf(high - label_[place], groups.size());
     int last = place;
     int64_t label = high - step * static_cast<int64_t>(groups.size());
     for (const int g : groups) {
       LinkBetween(last, g, right);
-      label_[Index(g)] = label;
+      label_[g] = label;
       label += step;
       last = g;
     }
@@ -218,18 +217,18 @@ class GroupGraph {
   void Relabel() {
     const int64_t step = kEnd / (static_cast<int64_t>(label_.size()) + 1);
     int64_t label = 0;
-    for (int g = first_; g >= 0; g = after_[Index(g)]) label_[Index(g)] = label += step;
+    for (int g = first_; g >= 0; g = after_[g]) label_[g] = label += step;
   }
 
   const int max_size_;
   // All vectors are by node; the data of a group is at the node that represents it.
-  std::vector<int> parent_, size_, kind_;
+  IndexedVector<int> parent_, size_, kind_;
   const std::vector<int>& class_;
-  std::vector<std::vector<int>> out_, in_;
-  std::vector<int64_t> label_;       // increases along the list
-  std::vector<int> before_, after_;  // neighbours in the list
+  IndexedVector<std::vector<int>> out_, in_;
+  IndexedVector<int64_t> label_;       // increases along the list
+  IndexedVector<int> before_, after_;  // neighbours in the list
   int first_ = -1;
-  std::vector<int> stamp_;  // the last walk that visited the group
+  IndexedVector<int> stamp_;  // the last walk that visited the group
   int next_stamp_ = 0;
   Walk forward_, backward_;
   bool at_front_ = false;
@@ -251,7 +250,7 @@ class SubgraphCutter {
   }
 
   CutResult Cut() {
-    const auto later = [this](int a, int b) { return place_[Index(a)] > place_[Index(b)]; };
+    const auto later = [this](int a, int b) { return place_[a] > place_[b]; };
     // Sort by the reader; of its producers, the nearest in the order comes first.
     std::sort(joins_.begin(), joins_.end(), [&](const auto& a, const auto& b) {
       return a.to != b.to ? later(b.to, a.to) : later(a.from, b.from);
@@ -286,15 +285,15 @@ class SubgraphCutter {
               "; it is -2 for a node that is not taken, -1 for any subgraph, or a kind from 0 on");
     int place = 0;
     for (const int node : problem_.order) {
-      if (node < 0 || Index(node) >= n || place_[Index(node)] >= 0)
+      if (node < 0 || Index(node) >= n || place_[node] >= 0)
         Throw(ErrorCode::kInvalidArgument, "the order of a cut names node ", node,
               " twice, or has no node of that number");
-      place_[Index(node)] = place++;
+      place_[node] = place++;
     }
     for (const auto* edges : {&problem_.edges, &problem_.joins})
       for (const GraphView::Edge& edge : *edges)
         if (edge.from < 0 || edge.to < 0 || Index(edge.from) >= n || Index(edge.to) >= n ||
-            place_[Index(edge.from)] >= place_[Index(edge.to)])
+            place_[edge.from] >= place_[edge.to])
           Throw(ErrorCode::kInvalidArgument, "the order of a cut contradicts the edge from ",
                 edge.from, " to ", edge.to);
   }
@@ -308,10 +307,10 @@ class SubgraphCutter {
     }
     CutResult result;
     result.group.assign(problem_.order.size(), -1);
-    std::vector<int> number(problem_.order.size(), -1);
+    IndexedVector<int> number(problem_.order.size(), -1);
     for (const int node : problem_.order) {
       if (problem_.kinds[Index(node)] == kNotTaken) continue;
-      int& known = number[Index(groups.Find(node))];
+      int& known = number[groups.Find(node)];
       if (known < 0) known = result.num_groups++;
       result.group[Index(node)] = known;
     }
@@ -319,25 +318,24 @@ class SubgraphCutter {
   }
   // Returns the number of connected components of the taken nodes: no cut has fewer subgraphs.
   int Components() {
-    std::vector<int> parent(problem_.order.size());
+    IndexedVector<int> parent(problem_.order.size());
     std::iota(parent.begin(), parent.end(), 0);
     const auto find = [&](int node) {
-      while (parent[Index(node)] != node)
-        node = parent[Index(node)] = parent[Index(parent[Index(node)])];
+      while (parent[node] != node) node = parent[node] = parent[parent[node]];
       return node;
     };
     int count = taken_;
     for (const GraphView::Edge& edge : joins_) {
       const int a = find(edge.from), b = find(edge.to);
       if (a == b) continue;
-      parent[Index(a)] = b;
+      parent[a] = b;
       --count;
     }
     return count;
   }
 
   const CutProblem& problem_;
-  std::vector<int> place_;  // by node: its position in the order
+  IndexedVector<int> place_;  // by node: its position in the order
   std::vector<GraphView::Edge> joins_;
   int taken_ = 0;
 };
@@ -382,23 +380,23 @@ OPKIT_INLINE std::vector<int> PathThroughOutside(const CutProblem& problem,
   if (inside.size() != n)
     Throw(ErrorCode::kInvalidArgument, "PathThroughOutside needs a flag for each of ", n,
           " nodes, found ", inside.size());
-  std::vector<size_t> first(n + 1, 0);
+  detail::IndexedVector<size_t> first(n + 1, 0);
   for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
   for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
   std::vector<int> targets(problem.edges.size());
-  std::vector<size_t> next(first.begin(), first.end() - 1);
-  for (const GraphView::Edge& edge : problem.edges) targets[next[Index(edge.from)]++] = edge.to;
+  detail::IndexedVector<size_t> next(first.begin(), first.end() - 1);
+  for (const GraphView::Edge& edge : problem.edges) targets[next[edge.from]++] = edge.to;
   // For each node outside that a path from the set reaches: the node before it on that path.
-  std::vector<int> from(n, -1);
+  detail::IndexedVector<int> from(n, -1);
   for (const int node : problem.order) {
-    if (!inside[Index(node)] && from[Index(node)] < 0) continue;
-    for (size_t i = first[Index(node)]; i < first[Index(node) + 1]; ++i) {
+    if (!inside[Index(node)] && from[node] < 0) continue;
+    for (size_t i = first[node]; i < first[Index(node) + 1]; ++i) {
       const int to = targets[i];
       if (!inside[Index(to)]) {
-        if (from[Index(to)] < 0) from[Index(to)] = node;
+        if (from[to] < 0) from[to] = node;
       } else if (!inside[Index(node)]) {
         std::vector<int> path{to, node};
-        while (!inside[Index(path.back())]) path.push_back(from[Index(path.back())]);
+        while (!inside[Index(path.back())]) path.push_back(from[path.back()]);
         return {path.rbegin(), path.rend()};
       }
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/partition/node_sets.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 
@@ -33,7 +34,7 @@ OPKIT_INLINE SubgraphExtractor::SubgraphExtractor(const GraphView& view, const G
 OPKIT_INLINE ExtractedSubgraph SubgraphExtractor::Extract(const std::vector<int>& nodes) {
   ++mark_;
   ExtractedSubgraph found;
-  for (const int node : nodes) node_mark_[Index(node)] = mark_;
+  for (const int node : nodes) node_mark_[node] = mark_;
   NameIndex names;
   for (const int node : nodes) {
     const OperatorDef& def = view_.graph().node(node);
@@ -59,7 +60,7 @@ OPKIT_INLINE ExtractedSubgraph SubgraphExtractor::Extract(const std::vector<int>
 }
 
 OPKIT_INLINE void SubgraphExtractor::Read(int value, ExtractedSubgraph& found) {
-  if (std::exchange(value_mark_[Index(value)], mark_) == mark_) return;
+  if (std::exchange(value_mark_[value], mark_) == mark_) return;
   const std::string& name = view_.name(value);
   if (const Tensor* constant = view_.constant(value)) {
     found.body.AddConstant(name, *constant);
@@ -99,16 +100,16 @@ OPKIT_INLINE NodeReplacer::NodeReplacer(const GraphView& view,
   for (const NodeReplacement& replacement : replacements) {
     CheckNodeSet(view, replacement.nodes);
     for (const int node : replacement.nodes) {
-      if (unit_[Index(node)] >= 0)
+      if (unit_[node] >= 0)
         Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
               " is replaced twice");
-      unit_[Index(node)] = static_cast<int>(units_.size());
+      unit_[node] = static_cast<int>(units_.size());
     }
     units_.push_back(*std::min_element(replacement.nodes.begin(), replacement.nodes.end()));
   }
   for (int node = 0; node < view.num_nodes(); ++node)
-    if (unit_[Index(node)] < 0) {
-      unit_[Index(node)] = static_cast<int>(units_.size());
+    if (unit_[node] < 0) {
+      unit_[node] = static_cast<int>(units_.size());
       units_.push_back(node);
     }
 }
@@ -117,7 +118,7 @@ OPKIT_INLINE std::vector<std::vector<int>> NodeReplacer::NodesInOrder() const {
   std::vector<std::vector<int>> nodes;
   for (const int unit : Order())
     nodes.push_back(Index(unit) < replacements_.size() ? replacements_[Index(unit)].nodes
-                                                       : std::vector<int>{units_[Index(unit)]});
+                                                       : std::vector<int>{units_[unit]});
   return nodes;
 }
 
@@ -134,22 +135,22 @@ OPKIT_INLINE Graph NodeReplacer::Result() const {
   std::vector<OperatorDef> nodes;
   for (const int unit : Order()) {
     const bool is_new = Index(unit) < replacements_.size();
-    OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[Index(unit)]);
+    OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[unit]);
     if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
     nodes.push_back(std::move(def));
   }
-  std::vector<char> used(Index(view_.num_values()), 0);
+  IndexedVector<char> used(Index(view_.num_values()), 0);
   for (int node = 0; node < view_.num_nodes(); ++node)
-    if (Index(unit_[Index(node)]) >= replacements_.size())
+    if (Index(unit_[node]) >= replacements_.size())
       for (const int value : view_.inputs(node))
-        if (value >= 0) used[Index(value)] = 1;
+        if (value >= 0) used[value] = 1;
   for (const NodeReplacement& replacement : replacements_)
     for (const std::string& name : replacement.def.inputs())
-      if (const int value = view_.FindValue(name); value >= 0) used[Index(value)] = 1;
+      if (const int value = view_.FindValue(name); value >= 0) used[value] = 1;
   std::vector<GraphConstant> constants;
   for (const GraphConstant& constant : graph.constants()) {
     const int value = view_.FindValue(constant.name);
-    if (used[Index(value)] || view_.IsOutput(value) || view_.consumers(value).empty())
+    if (used[value] || view_.IsOutput(value) || view_.consumers(value).empty())
       constants.push_back(constant);
   }
   Graph result = WithContents(graph, std::move(constants), std::move(nodes));
@@ -171,18 +172,18 @@ OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def, const NameIndex&
 OPKIT_INLINE std::vector<int> NodeReplacer::Order() const {
   std::vector<GraphView::Edge> edges;
   for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
-    const int from = unit_[Index(edge.from)], to = unit_[Index(edge.to)];
+    const int from = unit_[edge.from], to = unit_[edge.to];
     if (from != to) edges.push_back({from, to});
   }
   std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
     return a.from != b.from ? a.from < b.from : a.to < b.to;
   });
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-  std::vector<size_t> first(units_.size() + 1, 0);
+  IndexedVector<size_t> first(units_.size() + 1, 0);
   std::vector<int> waits(units_.size(), 0);
   for (const GraphView::Edge& edge : edges) ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
   for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
-  const auto later = [this](int a, int b) { return units_[Index(a)] > units_[Index(b)]; };
+  const auto later = [this](int a, int b) { return units_[a] > units_[b]; };
   std::vector<int> ready;  // a heap with the first unit on top
   const auto push = [&](int unit) {
     ready.push_back(unit);
@@ -196,7 +197,7 @@ OPKIT_INLINE std::vector<int> NodeReplacer::Order() const {
     const int unit = ready.back();
     ready.pop_back();
     order.push_back(unit);
-    for (size_t i = first[Index(unit)]; i < first[Index(unit) + 1]; ++i)
+    for (size_t i = first[unit]; i < first[Index(unit) + 1]; ++i)
       if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
   }
   if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
@@ -205,20 +206,20 @@ OPKIT_INLINE std::vector<int> NodeReplacer::Order() const {
 
 OPKIT_COLD OPKIT_INLINE void NodeReplacer::ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
                                                           const std::vector<int>& waits) const {
-  std::vector<int> before(units_.size(), -1), path;
+  IndexedVector<int> before(units_.size(), -1), path;
   int unit = -1;
   for (const GraphView::Edge& edge : edges)
     if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-      before[Index(unit = edge.to)] = edge.from;
-  std::vector<char> met(units_.size(), 0);
-  for (; !met[Index(unit)]; unit = before[Index(unit)]) {
-    met[Index(unit)] = 1;
+      before[unit = edge.to] = edge.from;
+  IndexedVector<char> met(units_.size(), 0);
+  for (; !met[unit]; unit = before[unit]) {
+    met[unit] = 1;
     path.push_back(unit);
   }
   std::string text;
   const auto name = [&](int u) {
     return Index(u) < replacements_.size() ? ToString(replacements_[Index(u)].def)
-                                           : ToString(view_.graph().node(units_[Index(u)]));
+                                           : ToString(view_.graph().node(units_[u]));
   };
   const auto begin = std::find(path.begin(), path.end(), unit);
   for (auto u = path.rbegin(); u != std::make_reverse_iterator(begin); ++u)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/hosted_graph.hpp"
 #include "opkit/graph/partition/measure.hpp"
 #include "opkit/graph/partition/node_sets.hpp"
@@ -74,7 +75,7 @@ class PartitionRun {
       if (!state_.taken.empty() && state_.taken[Index(node)] && !limits_.see_taken)
         Keep(node, "taken already");
       else if (kind == kNotTaken)
-        why_[Index(node)] =
+        why_[node] =
             answer.reasons()[Index(node)].empty() ? "unsupported" : answer.reasons()[Index(node)];
       else if (in(limits_.exclude_ops, def.type()))
         Keep(node, StrCat("excluded: operator ", def.type()));
@@ -84,7 +85,7 @@ class PartitionRun {
   }
   void Keep(int node, std::string why) {
     problem_.kinds[Index(node)] = kNotTaken;
-    why_[Index(node)] = std::move(why);
+    why_[node] = std::move(why);
   }
   void CheckExcludedNodes() const {
     if (limits_.exclude_nodes.empty()) return;
@@ -121,7 +122,7 @@ class PartitionRun {
     groups_.resize(Index(cut.num_groups));
     for (int node = 0; node < view_.num_nodes(); ++node) {
       if (cut.group[Index(node)] < 0) continue;
-      Group& group = groups_[Index(cut.group[Index(node)])];
+      Group& group = groups_[cut.group[Index(node)]];
       group.nodes.push_back(node);
       group.kind = (std::max)(group.kind, problem_.kinds[Index(node)]);
     }
@@ -166,7 +167,7 @@ class PartitionRun {
   }
   void Drop(Group& group, const std::string& why) {
     group.dropped = true;
-    for (const int node : group.nodes) why_[Index(node)] = why;
+    for (const int node : group.nodes) why_[node] = why;
   }
   // Returns the reason why the group could not be joined with a neighbour; "" if unknown. Does so
   // for the first few groups only, since each path takes time linear in the size of the graph.
@@ -174,13 +175,13 @@ class PartitionRun {
     if (neighbours_.empty()) {
       neighbours_.assign(groups_.size(), -1);
       for (const GraphView::Edge& edge : problem_.joins) {
-        const int from = group_of_[Index(edge.from)], to = group_of_[Index(edge.to)];
+        const int from = group_of_[edge.from], to = group_of_[edge.to];
         if (from == to || from < 0 || to < 0) continue;
-        neighbours_[Index(from)] = to;
-        neighbours_[Index(to)] = from;
+        neighbours_[from] = to;
+        neighbours_[to] = from;
       }
     }
-    const int other = neighbours_[Index(g)];
+    const int other = neighbours_[g];
     if (other < 0 || paths_left_ == 0) return "";
     --paths_left_;
     std::vector<char> inside(group_of_.size(), 0);
@@ -302,11 +303,10 @@ class PartitionRun {
     std::string list;
     int outside = 0;
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
-        continue;
+      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
       constexpr int kMaxListed = 50;
       if (++outside <= kMaxListed)
-        list += StrCat("\n  ", state_.graph.node(node), ": ", why_[Index(node)]);
+        list += StrCat("\n  ", state_.graph.node(node), ": ", why_[node]);
     }
     if (outside > 0)
       Throw(ErrorCode::kFailedPrecondition, "require_all is set, and ", outside, " of ",
@@ -321,10 +321,9 @@ class PartitionRun {
       report_.subgraphs.push_back(std::move(group.told));
     }
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
-        continue;
+      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
       for (const int original : state_.origin[Index(node)])
-        report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[Index(node)]);
+        report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[node]);
     }
   }
   PartitionState Replace() const {
@@ -339,7 +338,7 @@ class PartitionRun {
                       state_.origin[Index(node)].end());
       next.origin.push_back(std::move(origin));
       const bool was_taken = !state_.taken.empty() && state_.taken[Index(nodes[0])];
-      next.taken.push_back(why_[Index(nodes[0])].empty() || was_taken);
+      next.taken.push_back(why_[nodes[0]].empty() || was_taken);
     }
     return next;
   }
@@ -353,11 +352,11 @@ class PartitionRun {
   const GraphTypes types_;
   const PartitionView view_;
   CutProblem problem_;
-  std::vector<std::string> why_;  // by node: the reason why it stays; empty: it is taken
-  std::vector<Group> groups_;
-  std::vector<int> group_of_;    // by node; -1: none
-  std::vector<int> neighbours_;  // by group: a group that it was not joined with; -1: none
-  int paths_left_ = 16;          // how often CycleText may still search
+  IndexedVector<std::string> why_;  // by node: the reason why it stays; empty: it is taken
+  IndexedVector<Group> groups_;
+  IndexedVector<int> group_of_;    // by node; -1: none
+  IndexedVector<int> neighbours_;  // by group: a group that it was not joined with; -1: none
+  int paths_left_ = 16;            // how often CycleText may still search
   std::vector<NodeReplacement> replacements_;
 };
 

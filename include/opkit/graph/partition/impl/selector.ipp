@@ -2,6 +2,7 @@
 #ifndef OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
 #define OPKIT_GRAPH_PARTITION_IMPL_SELECTOR_IPP_
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/partition/selector.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -10,19 +11,19 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
   using detail::Index;
   const PartitionView& view = answer.view();
   enum : char { kFree, kGrowing, kTaken };
-  std::vector<char> state(Index(view.num_nodes()), kFree);
+  detail::IndexedVector<char> state(Index(view.num_nodes()), kFree);
   int set = 0;
   for (const PartitionNode& seed : view.nodes_in_order()) {
-    if (state[Index(seed.index())] != kFree || seed.is_taken()) continue;
+    if (state[seed.index()] != kFree || seed.is_taken()) continue;
     selector.Reset();
     if (!selector.Select(seed)) continue;
     std::vector<PartitionNode> found;
     const auto take = [&](const PartitionNode& node) {
-      state[Index(node.index())] = kGrowing;
+      state[node.index()] = kGrowing;
       found.push_back(node);
     };
     const auto is_free = [&](const PartitionNode& node) {
-      return node.exists() && state[Index(node.index())] == kFree && !node.is_taken();
+      return node.exists() && state[node.index()] == kFree && !node.is_taken();
     };
     take(seed);
     for (size_t next = 0; next < found.size(); ++next) {
@@ -43,17 +44,16 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
       Throw(ErrorCode::kOutOfRange, "the selector gives a subgraph the kind ", kind,
             "; it is -1 for any, or a number from 0 on");
     for (const PartitionNode& node : selector.Filter(found)) {
-      if (node.index() < 0 || node.index() >= view.num_nodes() ||
-          state[Index(node.index())] != kGrowing)
+      if (node.index() < 0 || node.index() >= view.num_nodes() || state[node.index()] != kGrowing)
         Throw(ErrorCode::kInvalidArgument, "Filter answered node ", node.index(),
               ", which was not among its candidates or came twice");
-      state[Index(node.index())] = kTaken;
+      state[node.index()] = kTaken;
       answer.Take(node, kind, set);
     }
     ++set;
     for (const PartitionNode& node : found)
-      if (state[Index(node.index())] == kGrowing) {
-        state[Index(node.index())] = kFree;
+      if (state[node.index()] == kGrowing) {
+        state[node.index()] = kFree;
         answer.Refuse(node, "dropped by Filter");
       }
   }

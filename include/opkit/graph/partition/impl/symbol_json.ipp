@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/base/json/json_writer.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/op/function/attr_map.hpp"
@@ -39,7 +40,7 @@ class SymbolJsonWriter {
     nodes_.push_back(node);
   }
   void WriteVariable(int value) {
-    made_by_[Index(value)] = {static_cast<int>(nodes_.size()), 0};
+    made_by_[value] = {static_cast<int>(nodes_.size()), 0};
     Begin(-1, "null", view_.name(value));
     // Inputs are the first values.
     const bool is_arg = Index(value) >= is_arg_.size() || is_arg_[Index(value)];
@@ -59,7 +60,7 @@ class SymbolJsonWriter {
     const auto outs = view_.outputs(node);
     WriteTypes(outs);
     for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0) made_by_[Index(outs[o])] = {number, static_cast<int>(o)};
+      if (outs[o] >= 0) made_by_[outs[o]] = {number, static_cast<int>(o)};
   }
   // Writes the entries of the values that are there.
   template <class Values>
@@ -67,7 +68,7 @@ class SymbolJsonWriter {
     json_.BeginArray();
     for (const int value : values) {
       if (value < 0) continue;
-      const auto& [node, output] = made_by_[Index(value)];
+      const auto& [node, output] = made_by_[value];
       json_.Value(std::array{node, output, 0});
     }
     json_.EndArray();
@@ -93,7 +94,7 @@ class SymbolJsonWriter {
   const GraphView& view_;
   const GraphTypes& types_;
   const std::vector<bool>& is_arg_;
-  std::vector<std::pair<int, int>> made_by_;  // by value: the text's node and output that make it
+  IndexedVector<std::pair<int, int>> made_by_;  // by value: the text's node and output that make it
   std::string text_;
   JsonWriter json_{text_};
   std::vector<int> nodes_;

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
@@ -48,7 +49,7 @@ class BatchNormalizationFolder {
         Base& base = bases_.at(base_of_[found_input_]);
         base.scaling = *found;
         base.output = view_.outputs(node)[0];
-        removed_[Index(node)] = 1;
+        removed_[node] = 1;
         base_of_[base.output] = base.node;
         has_folded_ = true;
       } else if (const size_t channels = ScalableChannels(node); channels > 0) {
@@ -64,7 +65,7 @@ class BatchNormalizationFolder {
     std::vector<GraphConstant> constants = graph_.constants();
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[Index(node)]) continue;
+      if (removed_[node]) continue;
       OperatorDef& def = nodes.emplace_back(graph_.node(node));
       const auto base = bases_.find(node);
       if (base != bases_.end() && base->second.output != view_.outputs(node)[0])
@@ -279,9 +280,9 @@ class BatchNormalizationFolder {
   const Graph& graph_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<char> removed_;   // by node
-  std::map<int, Base> bases_;   // by node
-  std::map<int, int> base_of_;  // by value: the node of the base that makes it
+  IndexedVector<char> removed_;  // by node
+  std::map<int, Base> bases_;    // by node
+  std::map<int, int> base_of_;   // by value: the node of the base that makes it
   std::optional<GraphTypes> types_;
   int found_input_ = -1;
   bool has_folded_ = false;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/passes/common_subexpressions.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 
@@ -34,7 +35,7 @@ class SubexpressionMerger {
   Graph Result() const {
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[Index(node)]) continue;
+      if (removed_[node]) continue;
       OperatorDef& def = nodes.emplace_back(graph_.node(node));
       const auto ins = view_.inputs(node), outs = view_.outputs(node);
       for (size_t i = 0; i < ins.size(); ++i)
@@ -73,8 +74,8 @@ class SubexpressionMerger {
     std::vector<std::vector<int>> members_;  // by the number in `keys_`
   };
 
-  int Same(int value) const { return same_[Index(value)]; }
-  const std::string& Name(int value) const { return view_.name(called_[Index(value)]); }
+  int Same(int value) const { return same_[value]; }
+  const std::string& Name(int value) const { return view_.name(called_[value]); }
 
   void MergeConstants() {
     Candidates known;
@@ -84,7 +85,7 @@ class SubexpressionMerger {
       const auto same = [&](int other) {
         return Attribute(*view_.constant(other)) == Attribute(*tensor);
       };
-      same_[Index(value)] = known.FindOrAdd(FirstBytes(*tensor), value, same);
+      same_[value] = known.FindOrAdd(FirstBytes(*tensor), value, same);
     }
   }
   // Returns the group key of a constant: its type and up to 256 bytes of its data.
@@ -120,22 +121,21 @@ class SubexpressionMerger {
     const auto kept = view_.outputs(first), gone = view_.outputs(node);
     bool names_clash = false;
     for (size_t o = 0; o < gone.size(); ++o)
-      names_clash |=
-          gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[Index(kept[o])]);
-    removed_[Index(node)] = !names_clash;
+      names_clash |= gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[kept[o]]);
+    removed_[node] = !names_clash;
     for (size_t o = 0; o < gone.size(); ++o) {
       if (gone[o] < 0) continue;
-      same_[Index(gone[o])] = kept[o];
-      if (!names_clash && view_.IsOutput(gone[o])) called_[Index(kept[o])] = gone[o];
+      same_[gone[o]] = kept[o];
+      if (!names_clash && view_.IsOutput(gone[o])) called_[kept[o]] = gone[o];
     }
   }
 
   const Graph& graph_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<char> removed_;  // by node
-  std::vector<int> same_;      // by value: the value that is read instead
-  std::vector<int> called_;    // by value: the value whose name it gets
+  IndexedVector<char> removed_;  // by node
+  IndexedVector<int> same_;      // by value: the value that is read instead
+  IndexedVector<int> called_;    // by value: the value whose name it gets
 };
 
 }  // namespace detail

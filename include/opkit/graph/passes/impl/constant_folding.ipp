@@ -3,6 +3,7 @@
 #ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/passes/constant_folding.hpp"
 #include "opkit/graph/passes/evaluate_node.hpp"
 
@@ -20,8 +21,8 @@ class ConstantFolder {
         known_(Index(view_.num_values())),
         folded_(Index(graph.num_nodes()), 0) {
     for (int value = 0; value < view_.num_values(); ++value)
-      if (view_.IsConstant(value)) known_[Index(value)] = *view_.constant(value);
-    for (const int node : view_.order()) folded_[Index(node)] = Folds(node);
+      if (view_.IsConstant(value)) known_[value] = *view_.constant(value);
+    for (const int node : view_.order()) folded_[node] = Folds(node);
   }
 
   Graph Result() const {
@@ -32,13 +33,12 @@ class ConstantFolder {
     }
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (!folded_[Index(node)]) {
+      if (!folded_[node]) {
         nodes.push_back(graph_.node(node));
         continue;
       }
       for (const int value : view_.outputs(node))
-        if (value >= 0 && IsNeeded(value))
-          constants.push_back({view_.name(value), known_[Index(value)]});
+        if (value >= 0 && IsNeeded(value)) constants.push_back({view_.name(value), known_[value]});
     }
     return WithContents(graph_, std::move(constants), std::move(nodes));
   }
@@ -47,13 +47,13 @@ class ConstantFolder {
   // True if the value is an output of the graph or a node that is not folded reads it.
   bool IsNeeded(int value) const {
     bool needed = view_.IsOutput(value);
-    for (const int node : view_.consumers(value)) needed |= !folded_[Index(node)];
+    for (const int node : view_.consumers(value)) needed |= !folded_[node];
     return needed;
   }
   bool Folds(int node) {
     const OperatorDef& def = graph_.node(node);
     for (const int value : view_.inputs(node))
-      if (value >= 0 && !known_[Index(value)].initialized()) return false;
+      if (value >= 0 && !known_[value].initialized()) return false;
     for (const int value : view_.outputs(node))  // a constant may not be written to
       if (value >= 0 && view_.IsRewritten(value)) return false;
     if (IsWaitedFor(def, control_) || !def.control_inputs().empty() || !MayEvaluate(def))
@@ -69,7 +69,7 @@ class ConstantFolder {
   bool IsTooLarge(const OperatorDef& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
-      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::OfConstant(known_[Index(value)]));
+      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::OfConstant(known_[value]));
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     double bytes = 0;
     for (const TensorInfo& output : schema.InferOutputs(def, std::move(inputs)))
@@ -79,7 +79,7 @@ class ConstantFolder {
   bool Run(const OperatorDef& def, int node) {
     std::vector<const Tensor*> inputs;
     for (const int value : view_.inputs(node))
-      inputs.push_back(value < 0 ? nullptr : &known_[Index(value)]);
+      inputs.push_back(value < 0 ? nullptr : &known_[value]);
     std::vector<Tensor> results = EvaluateNode(def, inputs);
     const auto outs = view_.outputs(node);
     int64_t bytes = 0;
@@ -89,7 +89,7 @@ class ConstantFolder {
       if (!results[o].initialized() || bytes > options_.max_bytes) return false;
     }
     for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0) known_[Index(outs[o])] = std::move(results[o]);
+      if (outs[o] >= 0) known_[outs[o]] = std::move(results[o]);
     return true;
   }
 
@@ -97,8 +97,8 @@ class ConstantFolder {
   const FoldOptions options_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<Tensor> known_;  // by value; uninitialized if the data is not known
-  std::vector<char> folded_;   // by node
+  IndexedVector<Tensor> known_;  // by value; uninitialized if the data is not known
+  IndexedVector<char> folded_;   // by node
 };
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/passes/dead_nodes.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 
@@ -33,11 +34,11 @@ class LiveNodes {
     }
   }
 
-  bool operator[](int node) const { return live_[Index(node)] != 0; }
+  bool operator[](int node) const { return live_[node] != 0; }
 
  private:
   void Mark(int node) {
-    if (!std::exchange(live_[Index(node)], 1)) todo_.push_back(node);
+    if (!std::exchange(live_[node], 1)) todo_.push_back(node);
   }
   // Marks the producer of the value and the nodes that rewrite it before node `reader`.
   void Need(int value, int reader) {
@@ -50,7 +51,7 @@ class LiveNodes {
   const Graph& graph_;
   const GraphView& view_;
   std::map<std::string_view, int> named_;
-  std::vector<char> live_;
+  IndexedVector<char> live_;
   std::vector<int> todo_;
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/passes/hard_swish.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
@@ -32,8 +33,8 @@ class HardSwishMerger {
     std::vector<OperatorDef> nodes;
     NameIndex read;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[Index(node)]) continue;
-      nodes.push_back(nodes_[Index(node)]);
+      if (removed_[node]) continue;
+      nodes.push_back(nodes_[node]);
       for (const std::string& input : nodes.back().inputs()) read.Add(input);
     }
     std::vector<GraphConstant> constants = graph_.constants();
@@ -139,9 +140,9 @@ class HardSwishMerger {
   }
   // Replaces node `last` by a HardSwish of x and removes the other nodes.
   void Merge(int x, int last, std::initializer_list<int> nodes) {
-    for (const int node : nodes) removed_[Index(node)] = node != last;
+    for (const int node : nodes) removed_[node] = node != last;
     const OperatorDef& from = graph_.node(last);
-    nodes_[Index(last)] =
+    nodes_[last] =
         OperatorDef("HardSwish", {view_.name(x)}, from.outputs())
             .Name(from.name())
             .Device(from.device())
@@ -152,8 +153,8 @@ class HardSwishMerger {
   const Graph& graph_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<char> removed_;  // by node
-  std::vector<OperatorDef> nodes_;
+  IndexedVector<char> removed_;  // by node
+  IndexedVector<OperatorDef> nodes_;
   std::optional<GraphTypes> types_;
   bool has_merged_ = false;
 };

@@ -2,6 +2,7 @@
 #ifndef OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/plan/bound_plan.hpp"
 
@@ -81,9 +82,9 @@ OPKIT_INLINE void BoundPlan::RunBody() {
 
 OPKIT_INLINE void BoundPlan::CompleteImplied() {
   if (implied_.empty()) return;
-  for (int i : implied_) steps_[Index(i)].op->event().state()->Passed();
+  for (int i : implied_) steps_[i].op->event().state()->Passed();
   MutexLock lock(in_flight_mutex_);
-  for (int i : implied_) in_flight_[Index(i)].reset();
+  for (int i : implied_) in_flight_[i].reset();
 }
 
 OPKIT_INLINE void BoundPlan::Cancel() {
@@ -118,7 +119,7 @@ OPKIT_INLINE NodeState BoundPlan::RunScoped(int i, const Step& step) {
 OPKIT_INLINE void BoundPlan::IssueTo(const Step& step) {
   const IssueScope issue(step.op->device().type != DeviceType::kCPU);
   for (int wait = step.first_wait; wait < step.end_wait; ++wait)
-    step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
+    step.op->WaitEvent(waits_[wait]->event(), step.stream);
   step.op->RunAsync(step.stream);
 }
 
@@ -141,7 +142,7 @@ OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
 }
 
 OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
-  const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
+  const std::exception_ptr failure = steps_[i].op->event().exception();
   SetInFlight(i, {});
   if (failure) FailPending(failure);
   replay_->Complete(i, failure);
@@ -155,7 +156,7 @@ OPKIT_INLINE bool BoundPlan::PollPending() {
     std::optional<Event> event;
     {
       MutexLock lock(in_flight_mutex_);
-      event = in_flight_[Index(i)];
+      event = in_flight_[i];
     }
     if (event) static_cast<void>(event->Query());
   }
@@ -280,9 +281,9 @@ OPKIT_INLINE bool BoundPlan::FollowsFromOthers(int i) const {
   bool waited_for = false;
   for (int entry : EntriesOf(specialization_->schedule(), i)) {
     if (!Schedule::IsEarly(entry)) return false;
-    const Step& next = steps_[Index(Schedule::TargetOf(entry))];
+    const Step& next = steps_[Schedule::TargetOf(entry)];
     waited_for |= !specialization_->IsOrderOnly(i, entry) && next.asynchronous &&
-                  next.op->device().type == steps_[Index(i)].op->device().type;
+                  next.op->device().type == steps_[i].op->device().type;
   }
   return waited_for;
 }
@@ -295,9 +296,9 @@ OPKIT_INLINE void BoundPlan::MakeBodies() {
   for (size_t i = 0; i < planned.size();) {
     const int node = planned[i]->node;
     auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
-    std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
+    IndexedVector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
     for (; i < planned.size() && planned[i]->node == node; ++i)
-      runners[Index(planned[i]->number)] = bodies_[i].get();
+      runners[planned[i]->number] = bodies_[i].get();
     carrier.UseRunners(std::move(runners));
   }
 }
@@ -323,7 +324,7 @@ OPKIT_INLINE void BoundPlan::AppendSteps(std::vector<Step*>& order) {
     order.push_back(&steps_[i]);
     const int node = specialization_->schedule().original_of(static_cast<int>(i));
     for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
-      bodies_[Index(&body - planned.data())]->AppendSteps(order);
+      bodies_[&body - planned.data()]->AppendSteps(order);
   }
 }
 
@@ -346,7 +347,7 @@ OPKIT_INLINE void BoundPlan::MakeWaits() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     steps_[i].first_wait = static_cast<int>(waits_.size());
     if (steps_[i].asynchronous)
-      for (int from : early.of(i)) waits_.push_back(steps_[Index(from)].op);
+      for (int from : early.of(i)) waits_.push_back(steps_[from].op);
     steps_[i].end_wait = static_cast<int>(waits_.size());
   }
 }

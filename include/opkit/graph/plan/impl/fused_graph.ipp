@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
@@ -30,7 +31,7 @@ struct FusedGraph::Builder {
         control(ControlNames(from.graph())),
         is_part(Index(from.num_nodes()), 0) {
     for (const int node : view.order()) {
-      if (is_part[Index(node)]) continue;
+      if (is_part[node]) continue;
       Chain& chain = chains.emplace_back();
       chain = {view.graph().node(node), choices[Index(node)], {node}};
       while (chain.choice.kernel->fuse && Extend(chain)) fused = true;
@@ -55,7 +56,7 @@ struct FusedGraph::Builder {
     const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
     const bool is_chosen = (chosen && chosen->backend != backend) ||
                            (def.requires_backends() && def.backends() != backend);
-    if (!IsFree(next) || !def.control_inputs().empty() || is_part[Index(next)] || is_chosen ||
+    if (!IsFree(next) || !def.control_inputs().empty() || is_part[next] || is_chosen ||
         choices[Index(next)].device != chain.choice.device ||
         std::ranges::count(view.inputs(next), value) != 1)
       return -1;
@@ -95,7 +96,7 @@ struct FusedGraph::Builder {
     chain.choice.config = std::move(made->config);
     chain.choice.owner = kernel->owner;
     chain.parts.push_back(next);
-    is_part[Index(next)] = 1;
+    is_part[next] = 1;
     return true;
   }
   static const Kernel* KernelOf(const OperatorDef& def, const Kernel& like) {
@@ -117,7 +118,7 @@ struct FusedGraph::Builder {
   const std::vector<NodeChoice>& choices;
   const Selection* forced;
   const NameIndex control;
-  std::vector<char> is_part;  // by node: 1 if fused into an earlier node
+  IndexedVector<char> is_part;  // by node: 1 if fused into an earlier node
   std::vector<Chain> chains;
   bool fused = false;
 };
@@ -142,7 +143,7 @@ OPKIT_INLINE FusedGraph::FusedGraph(Builder&& builder, const GraphView& plan,
   for (Builder::Chain& chain : builder.chains) {
     const int node = static_cast<int>(parts_.size());
     if (chain.parts.size() == 1) types_.SetLacksData(node, types.LacksData(chain.parts[0]));
-    for (const int part : chain.parts) node_of_[Index(part)] = node;
+    for (const int part : chain.parts) node_of_[part] = node;
     choices_.push_back(std::move(chain.choice));
     parts_.push_back(std::move(chain.parts));
   }

@@ -39,7 +39,7 @@ OPKIT_COLD OPKIT_INLINE Selection KernelSelector::ForcedInside(int node,
                                                                std::string_view body) const {
   Selection inside;
   if (!options_.forced) return inside;
-  const std::string prefix = SelectionPrefix(names_[Index(node)], body);
+  const std::string prefix = SelectionPrefix(names_[node], body);
   for (const SelectedKernel& one : options_.forced->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
@@ -103,7 +103,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   std::vector<std::string> bodies;
   for (int node = 0; node < view_.num_nodes(); ++node)
     for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
-      bodies.push_back(SelectionPrefix(names_[Index(node)], item.name));
+      bodies.push_back(SelectionPrefix(names_[node], item.name));
   for (const SelectedKernel& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
@@ -122,7 +122,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
     CheckForcedDevice(one, def);
-    const SelectedKernel*& forced = forced_[Index(node)];
+    const SelectedKernel*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
                    forced->device != one.device))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
@@ -173,7 +173,7 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
 OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (!refused_.empty())
-    for (const Refusal& one : refused_[Index(node)])
+    for (const Refusal& one : refused_[node])
       if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
@@ -247,9 +247,9 @@ inline bool IsBetter(const NodeRating::Rated& first, const NodeRating::Rated& se
          second_ns + second.conversion_ns < first_ns + first.conversion_ns;
 }
 OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
-  const Rated& one = candidates[Index(i)];
+  const Rated& one = candidates[i];
   if (!one.candidate.dropped.empty() || best < 0) return one.candidate.dropped;
-  const Rated& chosen = candidates[Index(best)];
+  const Rated& chosen = candidates[best];
   const auto estimate = [](const Rated& rated) {
     const auto us = [](double ns) { return StrCat(Microseconds(ns), " us"); };
     return us(rated.candidate.config.cost_ns) +
@@ -366,7 +366,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
                                                                 NodeChoice& choice) {
   const RegistryUse use;
   if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
-  refused_[Index(node)].push_back({choice.kernel, choice.config_number, why});
+  refused_[node].push_back({choice.kernel, choice.config_number, why});
   const KernelConfig before = std::move(choice.config);
   const Device device = choice.device;
   Select(node, choice);

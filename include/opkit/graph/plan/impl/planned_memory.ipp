@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/plan/specialization.hpp"
@@ -143,7 +144,7 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::LargestIn(const ArenaPlan& ar
 // Adds the order of the steps inside `step`: its bodies run one after the other, and so do the
 // steps of each body.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& order) const {
-  int last = begin_[Index(step)];
+  int last = begin_[step];
   const auto follow = [&](int next) {
     order.before.push_back(last);
     order.after.push_back(next);
@@ -155,7 +156,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& orde
       Of(*body).OrderBodies(inner, order);
       last = Of(*body).end_[Index(inner)];
     }
-  if (!bodies.empty()) follow(end_[Index(step)]);
+  if (!bodies.empty()) follow(end_[step]);
 }
 
 OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
@@ -164,8 +165,8 @@ OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
     OrderBodies(step, run_order_);
     for (int entry : EntriesOf(plan_.schedule(), step)) {
       if (plan_.IsOrderOnly(step, entry)) continue;
-      run_order_.before.push_back(end_[Index(step)]);
-      run_order_.after.push_back(begin_[Index(Schedule::TargetOf(entry))]);
+      run_order_.before.push_back(end_[step]);
+      run_order_.after.push_back(begin_[Schedule::TargetOf(entry)]);
     }
   }
   if (walked && !plan_.may_pend())
@@ -227,7 +228,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     RunValue& scratch = arena.values[NumberOfScratch(step)];
     scratch.external = false;
     scratch.bytes = Scratch(node);
-    scratch.producer = begin_[Index(step)];
+    scratch.producer = begin_[step];
   }
   for (const std::unique_ptr<PlannedBody>& body : plan_.bodies())
     Of(*body).Describe(arena, end_[step_of(body->node)], planned_values);
@@ -249,7 +250,7 @@ OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena, int node, int in
   if (from < 0 || to < 0 || from == to || view.producer(to) != node) return;
   const bool known = plan_.types()[from].shape.is_known() && plan_.types()[to].shape.is_known();
   if (!known && !HaveSameElements(node, input, output)) return;
-  const int step = end_[Index(plan_.schedule().node_of(node))];
+  const int step = end_[plan_.schedule().node_of(node)];
   const RunValue& read = arena.values[NumberOf(from)];
   const RunValue& written = arena.values[NumberOf(to)];
   if (read.external || written.external || written.producer != step) return;
@@ -287,15 +288,15 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::HaveSameElements(int node, int input
   const OperatorDef& def = view.graph().node(node);
   const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema || plan_.PartsOf(node).size() != 1) return false;  // a fused node computes more
-  std::vector<TensorInfo> infos = plan_.types().Of(view.inputs(node));
+  IndexedVector<TensorInfo> infos = plan_.types().Of(view.inputs(node));
   for (size_t i = 0; i < infos.size(); ++i)
     for (int axis = 0; infos[i].shape.has_rank() && axis < infos[i].shape.rank(); ++axis)
       if (Dim& dim = infos[i].shape[axis]; !dim.is_known())
         dim = Sym(StrCat(view.inputs(node)[i], " ", axis));
-  const SymbolicShape from = infos[Index(input)].shape;
+  const SymbolicShape from = infos[input].shape;
   try {
-    const std::vector<TensorInfo> made = schema->InferOutputs(def, std::move(infos));
-    return detail::HaveSameElements(from, made[Index(output)].shape);
+    const IndexedVector<TensorInfo> made = schema->InferOutputs(def, std::move(infos));
+    return detail::HaveSameElements(from, made[output].shape);
   } catch (const Error&) {
     return false;
   }
@@ -467,7 +468,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 // verifier then does not depend on how Describe treats bodies.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
-    const int node = plan_.schedule().original_of(step), end = end_[Index(step)];
+    const int node = plan_.schedule().original_of(step), end = end_[step];
     if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
     const auto touch = [&](const auto& touched) {
       for (const int value : touched) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/plan/recomputed_graph.hpp"
@@ -81,7 +82,7 @@ class RecomputedGraph::Writer {
       : from_(from), run_(run), walked_(walked), names_(run.steps.size()) {
     const Graph& graph = from.view_.graph();
     for (const OperatorDef& def : graph.nodes())
-      if (!def.name().empty()) ++named_[Index(Number(def.name()))];
+      if (!def.name().empty()) ++named_[Number(def.name())];
     for (size_t at = 0; at < run.steps.size(); ++at) {
       anchored_.push_back(anchor_);
       for (const int part : from.parts_[Index(run.steps[at].step)]) WritePart(at, part);
@@ -103,7 +104,7 @@ class RecomputedGraph::Writer {
       const int maker = MakerOf(at, inputs[i]);
       if (maker < 0) continue;
       // An input whose maker already waits for the same node makes this wait unnecessary.
-      if (run_.steps[Index(maker)].moved && anchored_[Index(maker)] == anchor_) waits = false;
+      if (run_.steps[Index(maker)].moved && anchored_[maker] == anchor_) waits = false;
       const std::string& name = NameOf(Index(maker), inputs[i]);
       if (name != def.inputs()[i]) def.mutable_inputs()[i] = name;
     }
@@ -146,13 +147,13 @@ class RecomputedGraph::Writer {
   }
   std::string FreshNodeName(std::string name) {
     while (node_names_.Find(name) >= 0) name += "'";
-    ++named_[Index(Number(name))];
+    ++named_[Number(name)];
     return name;
   }
   // Returns the name of the node to wait for. Renames the node if it has no name or shares it.
   const std::string& NameAnchor() {
-    OperatorDef& def = nodes_[Index(anchor_)];
-    if (def.name().empty() || named_[Index(node_names_.Find(def.name()))] > 1)
+    OperatorDef& def = nodes_[anchor_];
+    if (def.name().empty() || named_[node_names_.Find(def.name())] > 1)
       def.Name(FreshNodeName(SelectionName(def).empty() ? def.type() : SelectionName(def)));
     return def.name();
   }
@@ -161,12 +162,12 @@ class RecomputedGraph::Writer {
   const RecomputedRun& run_;
   const bool walked_;
   Rewritten out_;
-  std::vector<OperatorDef> nodes_;
+  IndexedVector<OperatorDef> nodes_;
   std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: new value names
-  std::vector<int> anchored_;                                    // by place: the anchor there
+  IndexedVector<int> anchored_;                                  // by place: the anchor there
   int anchor_ = -1;  // the last of nodes_ that was not moved; -1 before it
   NameIndex values_, node_names_;
-  std::vector<int> named_;  // by number of node_names_: how many nodes have it
+  IndexedVector<int> named_;  // by number of node_names_: how many nodes have it
 };
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(

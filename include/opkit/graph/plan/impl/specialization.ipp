@@ -2,6 +2,7 @@
 #ifndef OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/node_order.hpp"
 #include "opkit/graph/node_bodies.hpp"
 #include "opkit/graph/plan/specialization.hpp"
@@ -54,7 +55,7 @@ OPKIT_INLINE void Specialization::FuseNodes(const Options& options) {
   choices_ = fused_ ? fused_->choices() : selected_;
   for (int node = 0; node < plan_view_.num_nodes(); ++node)
     if (const int first = PartsOf(NodeOf(node)).front(); first != node)
-      selected_[Index(node)].computed_by = first;
+      selected_[node].computed_by = first;
 }
 
 OPKIT_INLINE void Specialization::InsertConverters(const Options& options,
@@ -73,9 +74,9 @@ OPKIT_INLINE bool Specialization::BindNodes(const Enclosing* enclosing) {
   const auto refused = [&](int node, const std::string& why) {
     const std::vector<int> parts = PartsOf(node);
     if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
-    NodeChoice& choice = selected_[Index(parts[0])];
+    NodeChoice& choice = selected_[parts[0]];
     if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
-    choices_[Index(node)] = choice;
+    choices_[node] = choice;
     ShareDescriptors(node);
   };
   try {
@@ -96,7 +97,7 @@ OPKIT_INLINE void Specialization::ShareDescriptors(int node) {
       layouts[i] = layout;
     }
   };
-  KernelConfig& config = choices_[Index(node)].config;
+  KernelConfig& config = choices_[node].config;
   share(view().inputs(node), config.input_layouts);
   share(view().outputs(node), config.output_layouts);
 }
@@ -107,7 +108,7 @@ OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosin
   if (enclosing) {
     const GraphView& outside = enclosing->plan.view();
     const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
-      if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
+      if (at < values.size()) outer_[ValueOf(plan_value)] = values[at];
     };
     for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
       bind(static_cast<int>(i), outside.inputs(enclosing->node), Index(enclosing->body.inputs[i]));
@@ -116,8 +117,8 @@ OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosin
         bind(value, outside.outputs(enclosing->node), o);
   }
   for (int value = 0; value < view().num_values(); ++value)
-    rewritten_[Index(value)] = view().IsRewritten(value) ||
-                               (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
+    rewritten_[value] = view().IsRewritten(value) ||
+                        (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
 }
 
 OPKIT_COLD OPKIT_INLINE std::vector<Blob*> Specialization::OuterBlobs(
@@ -193,7 +194,7 @@ OPKIT_COLD OPKIT_INLINE bool Specialization::Fits(const PlannedBody& body,
 
 OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
   auto supports = [&](int node) {
-    return asynchronous_[Index(node)] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
+    return asynchronous_[node] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
   };
   for (int node = 0; node < view().num_nodes(); ++node) {
     asynchronous_.push_back(first_nodes_->op(node).HasAsyncPart());
@@ -221,7 +222,7 @@ OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
     follows_.assign(Index(schedule_->size()), 0);
     for (const auto& edge : view().edges()) {
       const int to = schedule_->node_of(edge.to);
-      if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
+      if (schedule_->node_of(edge.from) + 1 == to) follows_[to] = 1;
     }
   }
 }
@@ -229,7 +230,7 @@ OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
 OPKIT_INLINE void Specialization::AssignStreams() {
   constexpr int kStreams = 4;
   streams_.assign(Index(view().num_nodes()), 0);
-  std::vector<char> continued(streams_.size(), 0);
+  IndexedVector<char> continued(streams_.size(), 0);
   int next = 0;
   for (int step = 0; step < schedule_->size(); ++step) {
     const int node = schedule_->original_of(step);
@@ -238,14 +239,14 @@ OPKIT_INLINE void Specialization::AssignStreams() {
     const auto& edges = view().edges();
     for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
       const auto& edge = edges[e];
-      if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
+      if (!IsAsynchronous(edge.from) || continued[edge.from] ||
           first_nodes_->op(edge.from).device() != first_nodes_->op(node).device())
         continue;
-      continued[Index(edge.from)] = 1;
-      stream = streams_[Index(edge.from)];
+      continued[edge.from] = 1;
+      stream = streams_[edge.from];
       break;
     }
-    streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
+    streams_[node] = stream >= 0 ? stream : next++ % kStreams;
   }
 }
 

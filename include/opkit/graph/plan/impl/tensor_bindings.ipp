@@ -11,9 +11,9 @@ OPKIT_COLD OPKIT_INLINE TensorBindings::TensorBindings(const GraphView& view,
     : view_(view) {
   for (const auto& input : view.graph().inputs())
     inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
-  for (const int value : donated) inputs_[Index(value)].donated = true;
+  for (const int value : donated) inputs_[value].donated = true;
   for (const auto& rewrite : view.rewrites())  // inputs are the first values
-    if (view.IsInput(rewrite.value)) inputs_[Index(rewrite.value)].rewritten = true;
+    if (view.IsInput(rewrite.value)) inputs_[rewrite.value].rewritten = true;
   for (int value : view.outputs()) outputs_.push_back({value, {}, false});
 }
 

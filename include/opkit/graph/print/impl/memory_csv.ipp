@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "opkit/base/error.hpp"
-#include "opkit/base/index.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/base/name_index.hpp"
 #include "opkit/graph/print/memory_csv.hpp"
 
@@ -30,7 +30,7 @@ class MemoryCsvReader {
       cells_ = Cells();
       if (cells_.size() != header_cells_)
         Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
-      const std::string_view id = cells_[Index(columns_[kId])];
+      const std::string_view id = cells_[columns_[kId]];
       if (id.find('\r') != id.npos) Fail("id '", id, "' has a carriage return inside");
       if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
       ids.Add(id);
@@ -82,7 +82,7 @@ class MemoryCsvReader {
       Fail("expected the columns id,lower,upper,size and perhaps offset, found '", line_, "'");
   }
   int64_t Number(Column column) const {
-    const std::string_view cell = cells_[Index(columns_[column])];
+    const std::string_view cell = cells_[columns_[column]];
     int64_t value = 0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
     if (error != std::errc() || end != cell.data() + cell.size())
@@ -94,8 +94,8 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
-  std::vector<std::string_view> cells_;  // of line_
-  int columns_[kColumns];                // index of each column in a line; -1: not in the header
+  IndexedVector<std::string_view> cells_;  // of line_
+  int columns_[kColumns];                  // index of each column in a line; -1: not in the header
   size_t header_cells_ = 0;
   int number_ = 0;  // of line_, from 1
 };

@@ -42,7 +42,7 @@ OPKIT_INLINE bool SkylineSearch::Consistent() {
     dirty_mark_[s] = 0;
     if (!consistent) continue;
     int floor = kNone;
-    for (int i : cover_.of(s)) floor = (std::min)(floor, lowest_[Index(i)]);
+    for (int i : cover_.of(s)) floor = (std::min)(floor, lowest_[i]);
     if (floor != floor_[s]) {
       Record(~section, floor_[s]);
       floor_[s] = floor;
@@ -60,9 +60,9 @@ OPKIT_INLINE void SkylineSearch::Undo(const Frame& frame) {
   for (; trail_.size() > frame.trail; trail_.pop_back()) {
     const auto [changed, old] = trail_.back();
     if (changed >= 0)
-      lowest_[Index(changed)] = old;
+      lowest_[changed] = old;
     else
-      floor_[Index(~changed)] = old;
+      floor_[~changed] = old;
   }
   if (frame.placed < 0) return;
   const size_t i = Index(frame.placed);
@@ -150,7 +150,7 @@ OPKIT_INLINE void SkylineSearch::OpenFrame() {
   frame.first = frame.next = choices_.size();
   frame.trail = trail_.size();
   for (int i : cover_.of(edge)) {
-    if (lowest_[Index(i)] != frame.floor) continue;
+    if (lowest_[i] != frame.floor) continue;
     const auto is_before = [&](int a, int b) { return (*rank_)[Index(a)] < (*rank_)[Index(b)]; };
     const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(frame.first);
     choices_.insert(std::lower_bound(first, choices_.end(), i, is_before), i);
