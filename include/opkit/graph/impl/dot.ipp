@@ -21,7 +21,7 @@ class DotWriter {
         "  fontname=\"Helvetica\";\n"
         "  node [fontname=\"Helvetica\", fontsize=10, style=filled];\n"
         "  edge [fontname=\"Helvetica\", fontsize=8];\n";
-    DrawGraph(graph, types, "", "  ");
+    DrawGraph({graph, types, "", "  "});
     return out_ + "}\n";
   }
   // Makes Write draw a box around each group of nodes.
@@ -60,72 +60,88 @@ class DotWriter {
     return out;
   }
 
-  // `prefix` makes the names of a subgraph's boxes unique; "" for the whole graph.
-  OPKIT_COLD void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
-                            const std::string& indent) {
-    NameMap<std::string> makers;  // by value: the box that made or wrote it last
-    const auto maker_of = [&](const std::string& value) {
-      std::string& box = makers[value];
-      if (box.empty()) {  // nothing makes the value: the graph has an error
-        box = StrCat(prefix, "m", missing_++);
-        DrawNode(indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
-      }
-      return box;
-    };
-    for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      const GraphInput& input = graph.inputs()[i];
-      DrawNode(indent, StrCat(prefix, "i", i), input.name + "\n" + ToString(input.info),
-               "shape=ellipse, fillcolor=\"#cfe8cf\"");
-      makers[input.name] = StrCat(prefix, "i", i);
-    }
-    for (size_t i = 0; i < graph.constants().size(); ++i) {
-      const GraphConstant& constant = graph.constants()[i];
-      if (!options_.constants && !graph.IsOutput(constant.name)) continue;
-      DrawNode(indent, StrCat(prefix, "c", i),
-               constant.name + "\n" + ToString(TensorInfo::Of(constant.value)),
-               "shape=note, fillcolor=\"#eeeeee\"");
-      makers[constant.name] = StrCat(prefix, "c", i);
-    }
+  // A graph that is being drawn. `prefix` makes the names of a subgraph's boxes unique; "" for the
+  // whole graph.
+  struct Drawn {
+    const Graph& graph;
+    const GraphTypes* types;
+    const std::string prefix, indent;
+    NameMap<std::string> makers = {};  // by value: the box that made or wrote it last
+  };
+
+  OPKIT_COLD void DrawGraph(Drawn drawn) {
+    const Graph& graph = drawn.graph;
+    DrawSources(drawn);
     for (int n = 0; n < graph.num_nodes(); ++n)
       for (const std::string& output : graph.node(n).outputs())
-        if (graph.Producer(output) == n) makers[output] = StrCat(prefix, "n", n);
-    for (int n = 0; n < graph.num_nodes(); ++n) {
-      const OperatorDef& def = graph.node(n);
-      const std::string box = StrCat(prefix, "n", n);
-      const auto is_line = [&](const std::string& input) {  // drawn as a line of the box, no edge
-        return !options_.constants && graph.IsConstant(input) && !makers.Has(input);
-      };
-      std::string label = Label(def);
-      for (const std::string& input : def.inputs())
-        if (is_line(input))
-          label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
-      const std::string* const backend =
-          backends_ && prefix.empty() ? &(*backends_)[Index(n)] : nullptr;
-      if (backend && !backend->empty()) label += "\n" + *backend;
-      const bool converts = backend && backend->empty();
-      DrawNode(indent, box, label,
-               converts ? "shape=box, fillcolor=\"#f8d48a\"" : "shape=box, fillcolor=\"#cfdff3\"");
-      for (const std::string& input : def.inputs()) {
-        if (input.empty() || is_line(input)) continue;
-        DrawEdge(indent, maker_of(input), box, "label=" + Quote(Describe(input, types)));
-      }
-      ForEachRewritten(def, [&](const std::string& name) { makers[name] = box; });
-      for (const std::string& name : def.control_inputs()) {
-        int from = 0;
-        while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
-        if (from < graph.num_nodes())
-          DrawEdge(indent, StrCat(prefix, "n", from), box, "style=dashed");
-      }
-      for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, indent);
-    }
-    if (groups_ && prefix.empty()) DrawGroups(indent);
+        if (graph.Producer(output) == n) drawn.makers[output] = StrCat(drawn.prefix, "n", n);
+    for (int n = 0; n < graph.num_nodes(); ++n) DrawOperator(drawn, n);
+    if (groups_ && drawn.prefix.empty()) DrawGroups(drawn.indent);
     for (size_t o = 0; o < graph.outputs().size(); ++o) {
       const std::string& output = graph.outputs()[o];
-      const std::string box = StrCat(prefix, "o", o);
-      const std::string maker = maker_of(output);
-      DrawNode(indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
-      DrawEdge(indent, maker, box, types ? "label=" + Quote(ToString(types->at(output))) : "");
+      const std::string box = StrCat(drawn.prefix, "o", o);
+      const std::string maker = MakerOf(drawn, output);
+      DrawNode(drawn.indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
+      DrawEdge(drawn.indent, maker, box,
+               drawn.types ? "label=" + Quote(ToString(drawn.types->at(output))) : "");
     }
+  }
+  // Returns the box of a value. Draws a red one if nothing makes it: the graph has an error.
+  std::string MakerOf(Drawn& drawn, const std::string& value) {
+    std::string& box = drawn.makers[value];
+    if (box.empty()) {
+      box = StrCat(drawn.prefix, "m", missing_++);
+      DrawNode(drawn.indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
+    }
+    return box;
+  }
+  // Draws the inputs and the constants.
+  OPKIT_COLD void DrawSources(Drawn& drawn) {
+    const auto draw = [&](const std::string& box, const std::string& name, const TensorInfo& info,
+                          const char* look) {
+      DrawNode(drawn.indent, box, name + "\n" + ToString(info), look);
+      drawn.makers[name] = box;
+    };
+    const Graph& graph = drawn.graph;
+    for (size_t i = 0; i < graph.inputs().size(); ++i)
+      draw(StrCat(drawn.prefix, "i", i), graph.inputs()[i].name, graph.inputs()[i].info,
+           "shape=ellipse, fillcolor=\"#cfe8cf\"");
+    for (size_t i = 0; i < graph.constants().size(); ++i)
+      if (const GraphConstant& constant = graph.constants()[i];
+          options_.constants || graph.IsOutput(constant.name))
+        draw(StrCat(drawn.prefix, "c", i), constant.name, TensorInfo::Of(constant.value),
+             "shape=note, fillcolor=\"#eeeeee\"");
+  }
+  // Draws a node with its edges and subgraphs.
+  OPKIT_COLD void DrawOperator(Drawn& drawn, int n) {
+    const Graph& graph = drawn.graph;
+    const OperatorDef& def = graph.node(n);
+    const std::string box = StrCat(drawn.prefix, "n", n);
+    const auto is_line = [&](const std::string& input) {  // drawn as a line of the box, no edge
+      return !options_.constants && graph.IsConstant(input) && !drawn.makers.Has(input);
+    };
+    std::string label = Label(def);
+    for (const std::string& input : def.inputs())
+      if (is_line(input))
+        label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
+    const std::string* const backend =
+        backends_ && drawn.prefix.empty() ? &(*backends_)[Index(n)] : nullptr;
+    if (backend && !backend->empty()) label += "\n" + *backend;
+    const bool converts = backend && backend->empty();
+    DrawNode(drawn.indent, box, label,
+             converts ? "shape=box, fillcolor=\"#f8d48a\"" : "shape=box, fillcolor=\"#cfdff3\"");
+    for (const std::string& input : def.inputs())
+      if (!input.empty() && !is_line(input))
+        DrawEdge(drawn.indent, MakerOf(drawn, input), box,
+                 "label=" + Quote(Describe(input, drawn.types)));
+    ForEachRewritten(def, [&](const std::string& name) { drawn.makers[name] = box; });
+    for (const std::string& name : def.control_inputs()) {
+      int from = 0;
+      while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
+      if (from < graph.num_nodes())
+        DrawEdge(drawn.indent, StrCat(drawn.prefix, "n", from), box, "style=dashed");
+    }
+    for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, drawn.indent);
   }
   OPKIT_COLD void DrawGroups(const std::string& indent) {
     constexpr const char* kColours[] = {"#fde3b0", "#d9ead3", "#ead1dc", "#d0e0e3",
@@ -150,7 +166,7 @@ class DotWriter {
     out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";
     DrawNode(indent + "  ", prefix + "head", "", "shape=point, style=invis");
     if (const Graph* inner = GraphOf(*item.graph))
-      DrawGraph(*inner, nullptr, prefix, indent + "  ");
+      DrawGraph({*inner, nullptr, prefix, indent + "  "});
     else
       DrawNode(indent + "  ", prefix + "text", item.graph->Describe(),
                "shape=plaintext, style=\"\"");
