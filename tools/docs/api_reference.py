@@ -12,7 +12,8 @@ import pathlib
 import re
 import sys
 
-# Page: what it is in the index, the include that brings it, and its classes and functions.
+# Page: what it is in the index, the include that brings it, and its classes and functions; those of one header alone
+# as `header.hpp:name`.
 PAGES = {
     "Tensor": ("elements of one type on a device", "opkit/opkit.hpp", ["Tensor"]),
     "OperatorDef": ("a node as data: operator, inputs, outputs, attributes", "opkit/opkit.hpp",
@@ -25,17 +26,21 @@ PAGES = {
                ["Invoke", "InvokeAsync", "InvokeOptions", "ResolvedOperator", "PendingOutputs"]),
     "Error": ("the exception of everything here", "opkit/opkit.hpp", ["Error", "ErrorCode"]),
     "Event": ("the end of work on a device", "opkit/opkit.hpp", ["Event"]),
-    "Graph": ("operators over named values", "opkit/graph.hpp", ["Graph"]),
+    "Graph": ("operators over named values", "opkit/graph.hpp",
+              ["Graph", "ToDot", "AddGradients", "GradientOptions"]),
     "Plan": ("a graph whose kernels, order and memory are chosen", "opkit/graph.hpp",
-             ["Compile", "Plan", "PlanOptions"]),
+             ["Compile", "Plan", "plan.hpp:ToString", "PlanOptions"]),
     "Executor": ("runs of a plan", "opkit/graph.hpp", ["Executor", "NamedTensors"]),
     "Partition": ("parts of a graph for another runtime", "opkit/partition.hpp",
                   ["Partition", "PartitionView", "PartitionNode", "PartitionAnswer"]),
     "Library": ("operators of a shared object", "opkit/plugin.hpp",
                 ["Library", "LoadOptions", "UnloadReport"]),
     "Profiler": ("where the time goes", "opkit/profile.hpp",
-                 ["Profiler", "ProfileOptions", "ProfileScope", "ProfileCount", "ProfileMark",
+                 ["Profiler", "MakeProfileTable", "SaveChromeTrace", "SavePerfettoTrace",
+                  "ProfileOptions", "ProfileScope", "ProfileCount", "ProfileMark",
                   "ProfileFrame"]),
+    "Models": ("graphs of ONNX files", "opkit/interop/onnx.hpp",
+               ["LoadOnnx", "OnnxOptions", "SaveOnnx", "OnnxWriteOptions"]),
     "Engine": ("closures in the order of the variables that they read and write",
                "opkit/all.hpp", ["Engine", "EngineOptions", "PushOptions"]),
 }
@@ -116,6 +121,13 @@ class Header:
             i -= 1
         return [COMMENT.match(line)[2] for line in self.lines[i:end]]
 
+    def function_comment(self, i):
+        """The comment above a function, or above those on the lines directly before it."""
+        while not (comment := self.comment_above(i)) and i > 0 and \
+                not re.match(r"[#}]|namespace|\s*$", self.lines[i - 1]):
+            i -= 1
+        return comment
+
     def groups(self, start):
         """The groups of public members of the class whose first line is `start`."""
         lines, i = self.lines, start
@@ -176,11 +188,13 @@ class Reference:
 
     def find(self, name):
         """(header, line, is a class) of each definition of a class or macro, or declaration of a function."""
+        folder, _, name = name.rpartition(":")
+        headers = [header for header in self.headers if header.path.endswith(folder)]
         classes = re.compile(rf"^(?:class|struct|enum(?: class)?) (?:OPKIT_\w+ )?{name}\b(?!.*;\s*(?://.*)?$)")
         functions = re.compile(rf"^(?!friend|using|#|return|//)\S.*[ &*]{name}\(")
         macro = re.compile(rf"^#define {name}\(")
         for kind, pattern in ((True, classes), (False, functions), (False, macro)):
-            found = [(header, i, kind) for header in self.headers
+            found = [(header, i, kind) for header in headers
                      for i, line in enumerate(header.lines) if pattern.match(line)]
             if found:
                 return found
@@ -191,7 +205,7 @@ class Reference:
             for name in names:
                 for header, line, is_class in self.find(name):
                     if not is_class:
-                        if not header.comment_above(line):
+                        if not header.function_comment(line):
                             yield f"{header.path}: {name}: has no comment"
                         continue
                     for group in header.groups(line):
@@ -225,10 +239,10 @@ class Reference:
                     above = header.lines[line - 1]
                     if above.startswith("template"):
                         text = above + " " + text
-                    heading = f"## {name}"
+                    heading = f"## {name.rpartition(':')[2]}"
                     parts += [*([] if heading in parts else [heading]),
                               f"Defined in `{header.path}`.", code([(signature(text), None)]),
-                              prose(header.comment_above(line))]
+                              prose(header.function_comment(line))]
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
