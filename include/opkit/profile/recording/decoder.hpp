@@ -58,12 +58,8 @@ class ProfileDecoder {
     facts_.push_back({id, record, Thread()});
   }
 
+  // Adds a fact to the span of its invocation.
   void Apply(const Fact& fact, ProfileSpan& span) const;
-  void Apply(const CompletedRecord& record, ProfileSpan& span) const;
-  void Apply(const OnDeviceRecord& record, ProfileSpan& span) const;
-  void Apply(const PushedRecord& record, ProfileSpan& span, int pusher) const;
-  void Apply(const WorkRecord& record, ProfileSpan& span) const;
-
   void ApplyFacts();
   // Gives a nameless part of an invocation the names of the invocation's own span.
   void NameAdopted();

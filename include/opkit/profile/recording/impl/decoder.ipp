@@ -96,40 +96,43 @@ OPKIT_INLINE uint32_t ProfileDecoder::NameOf(uint32_t name) {
   return text_.empty() ? name : InternName(std::exchange(text_, {}));
 }
 
+// Each AddTo adds the fact of one type of record to a span of its invocation.
+inline void AddTo(ProfileSpan& span, const CompletedRecord& record,
+                  const ProfileDecoder::Clock& clock) {
+  const int64_t time = clock.Time(record.time);
+  if (!span.adopted && time > span.end) span.completed = time;
+}
+inline void AddTo(ProfileSpan& span, const OnDeviceRecord& record,
+                  const ProfileDecoder::Clock& clock) {
+  if (span.adopted) return;
+  // Not before the session, since the comparison of the two clocks has some error.
+  span.device_begin = (std::max)(record.begin - clock.start_ns, int64_t{0});
+  span.device_end = span.device_begin + (record.end - record.begin);
+}
+inline void AddTo(ProfileSpan& span, const PushedRecord& record, int pusher,
+                  const ProfileDecoder::Clock& clock) {
+  if (span.name == 0) span.name = record.name;
+  span.pushed = clock.Time(record.time);
+  span.pusher = pusher;
+}
+inline void AddTo(ProfileSpan& span, const WorkRecord& record) {
+  if (!span.adopted && record.shapes != 0)
+    span.work = {record.shapes, record.flops, record.bytes, record.backend};
+}
+
 OPKIT_INLINE void ProfileDecoder::Apply(const Fact& fact, ProfileSpan& span) const {
   switch (fact.record.type()) {
     case RecordType::kCompleted:
-      return Apply(fact.record.completed, span);
+      return AddTo(span, fact.record.completed, clock_);
     case RecordType::kOnDevice:
-      return Apply(fact.record.on_device, span);
+      return AddTo(span, fact.record.on_device, clock_);
     case RecordType::kPushed:
-      return Apply(fact.record.pushed, span, fact.thread);
+      return AddTo(span, fact.record.pushed, fact.thread, clock_);
     case RecordType::kWork:
-      return Apply(fact.record.work, span);
+      return AddTo(span, fact.record.work);
     default:
       return;
   }
-}
-
-OPKIT_INLINE void ProfileDecoder::Apply(const CompletedRecord& record, ProfileSpan& span) const {
-  const int64_t time = clock_.Time(record.time);
-  if (!span.adopted && time > span.end) span.completed = time;
-}
-OPKIT_INLINE void ProfileDecoder::Apply(const OnDeviceRecord& record, ProfileSpan& span) const {
-  if (span.adopted) return;
-  // Not before the session, since the comparison of the two clocks has some error.
-  span.device_begin = (std::max)(record.begin - clock_.start_ns, int64_t{0});
-  span.device_end = span.device_begin + (record.end - record.begin);
-}
-OPKIT_INLINE void ProfileDecoder::Apply(const PushedRecord& record, ProfileSpan& span,
-                                        int pusher) const {
-  if (span.name == 0) span.name = record.name;
-  span.pushed = clock_.Time(record.time);
-  span.pusher = pusher;
-}
-OPKIT_INLINE void ProfileDecoder::Apply(const WorkRecord& record, ProfileSpan& span) const {
-  if (!span.adopted && record.shapes != 0)
-    span.work = {record.shapes, record.flops, record.bytes, record.backend};
 }
 
 OPKIT_INLINE void ProfileDecoder::ApplyFacts() {
