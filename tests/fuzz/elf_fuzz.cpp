@@ -1,5 +1,7 @@
 // Any bytes, alone and in place of some of a real shared object's: an Error, or names that are in
 // the file.
+#include <link.h>  // and elf.h
+
 #include <cstdint>
 #include <cstdlib>
 #include <string>
