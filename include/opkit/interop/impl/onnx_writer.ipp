@@ -1,5 +1,4 @@
-// The definitions of interop/onnx_writer.hpp. The field numbers are from onnx.proto of ONNX 1.22
-// (https://onnx.ai/onnx/api).
+// The definitions of interop/onnx_writer.hpp.
 #ifndef OPKIT_INTEROP_IMPL_ONNX_WRITER_IPP_
 #define OPKIT_INTEROP_IMPL_ONNX_WRITER_IPP_
 
@@ -131,32 +130,37 @@ class OnnxGraphWriter {
 
   void Write(protozero::pbf_writer to, const std::string& name) {
     for (const int node : view_.order())
-      AtOnnxPlace([&] { return StrCat("node ", graph_.node(node)); },
-                  [&] { Node(protozero::pbf_writer(to, 1), graph_.node(node)); });
+      AtOnnxPlace(
+          [&] { return StrCat("node ", graph_.node(node)); },
+          [&] { Node(protozero::pbf_writer(to, OnnxGraphField::kNode), graph_.node(node)); });
     std::vector<std::string> outputs;
     for (const int value : view_.outputs()) outputs.push_back(Output(to, value));
-    to.add_string(2, name);
+    to.add_string(OnnxGraphField::kName, name);
     for (int value = 0; value < view_.num_values(); ++value)
       if (const Tensor* constant = view_.constant(value); constant && !is_outer_[Index(value)])
-        AtOnnxPlace(
-            [&] { return StrCat("constant '", view_.name(value), "'"); },
-            [&] { Write(protozero::pbf_writer(to, 5), *constant, written_[Index(value)]); });
+        AtOnnxPlace([&] { return StrCat("constant '", view_.name(value), "'"); },
+                    [&] {
+                      Write(protozero::pbf_writer(to, OnnxGraphField::kInitializer), *constant,
+                            written_[Index(value)]);
+                    });
     for (int value = 0; view_.IsInput(value); ++value)
       if (!is_outer_[Index(value)])
-        Write(protozero::pbf_writer(to, 11), written_[Index(value)],
+        Write(protozero::pbf_writer(to, OnnxGraphField::kInput), written_[Index(value)],
               graph_.inputs()[Index(value)].info);
     const GraphTypes types = Infer();
     for (size_t i = 0; i < outputs.size(); ++i)
-      Write(protozero::pbf_writer(to, 12), outputs[i], types[view_.outputs()[i]]);
+      Write(protozero::pbf_writer(to, OnnxGraphField::kOutput), outputs[i],
+            types[view_.outputs()[i]]);
     for (const auto& [value, dtype] : captured_) {
       const SymbolicShape& shape = types[value].shape;
       if (around_ || shape.has_rank())  // ONNX requires at least the rank, except in bodies
-        Write(protozero::pbf_writer(to, 13), Written(value), TensorInfo(dtype, shape));
+        Write(protozero::pbf_writer(to, OnnxGraphField::kValueInfo), Written(value),
+              TensorInfo(dtype, shape));
     }
     for (int value = 0; context_.puts_names_back && value < view_.num_values(); ++value)
       if (const std::string& written = written_[Index(value)];
           !is_outer_[Index(value)] && written != view_.name(value))
-        Metadata(to, 16, kOnnxNameKey + written, view_.name(value));
+        Metadata(to, OnnxGraphField::kMetadataProps, kOnnxNameKey + written, view_.name(value));
   }
 
   static void Write(protozero::pbf_writer to, const Tensor& tensor, const std::string& name = "") {
@@ -168,11 +172,12 @@ class OnnxGraphWriter {
     const Tensor dense = tensor.is_dense() && tensor.initialized() && tensor.layout().is_standard()
                              ? tensor
                              : tensor.Contiguous();  // or throws the reason
-    for (const int64_t extent : dense.shape()) to.add_int64(1, extent);
-    to.add_int32(2, static_cast<int32_t>(OnnxNumberOf(dense.dtype())));
-    if (!name.empty()) to.add_string(8, name);
+    for (const int64_t extent : dense.shape()) to.add_int64(OnnxTensorField::kDims, extent);
+    to.add_int32(OnnxTensorField::kDataType, static_cast<int32_t>(OnnxNumberOf(dense.dtype())));
+    if (!name.empty()) to.add_string(OnnxTensorField::kName, name);
     const auto bytes = static_cast<size_t>(dense.nbytes());
-    to.add_bytes(9, bytes ? static_cast<const char*>(dense.raw_data()) : "", bytes);
+    to.add_bytes(OnnxTensorField::kRawData, bytes ? static_cast<const char*>(dense.raw_data()) : "",
+                 bytes);
   }
 
  private:
@@ -226,13 +231,14 @@ class OnnxGraphWriter {
     const std::vector<std::string> captures = OnnxCapturesOf(def);
     const size_t num_inputs = def.inputs().size() - captures.size();
     for (size_t i = 0; i < num_inputs; ++i)
-      to.add_string(1, Written(view_.FindValue(def.inputs()[i])));
-    for (const std::string& name : def.outputs()) to.add_string(2, Written(view_.FindValue(name)));
-    if (!def.name().empty()) to.add_string(3, def.name());
+      to.add_string(OnnxNodeField::kInput, Written(view_.FindValue(def.inputs()[i])));
+    for (const std::string& name : def.outputs())
+      to.add_string(OnnxNodeField::kOutput, Written(view_.FindValue(name)));
+    if (!def.name().empty()) to.add_string(OnnxNodeField::kName, def.name());
     std::string type = def.type();
     const std::string domain = SplitDomain(type);
     context_.UseDomain(domain);
-    to.add_string(4, type);
+    to.add_string(OnnxNodeField::kOpType, type);
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     for (const NamedAttribute& arg : def.args())
       AtOnnxPlace([&] { return StrCat("attribute '", arg.name, "'"); },
@@ -243,7 +249,7 @@ class OnnxGraphWriter {
                         schema ? schema->FindAttribute(arg.name) : nullptr;
                     const NamedAttribute written{
                         arg.name, declared ? AsDeclared(arg.value, *declared) : arg.value};
-                    Write(protozero::pbf_writer(to, 5), written);
+                    Write(protozero::pbf_writer(to, OnnxNodeField::kAttribute), written);
                   });
     std::vector<OnnxCapture> outer;
     for (size_t i = 0; i < captures.size(); ++i) {
@@ -252,19 +258,23 @@ class OnnxGraphWriter {
     }
     for (const NamedSubgraph& subgraph : def.subgraphs())
       AtOnnxPlace([&] { return StrCat("subgraph '", subgraph.name, "'"); },
-                  [&] { Write(protozero::pbf_writer(to, 5), def, subgraph, outer); });
-    if (!domain.empty()) to.add_string(7, domain);
+                  [&] {
+                    Write(protozero::pbf_writer(to, OnnxNodeField::kAttribute), def, subgraph,
+                          outer);
+                  });
+    if (!domain.empty()) to.add_string(OnnxNodeField::kDomain, domain);
     if (schema && !schema->library_name().empty()) {
-      Metadata(to, 9, kOnnxLibraryKey, schema->library_name());
+      Metadata(to, OnnxNodeField::kMetadataProps, kOnnxLibraryKey, schema->library_name());
       if (!schema->library_version().empty())
-        Metadata(to, 9, kOnnxLibraryVersionKey, schema->library_version());
+        Metadata(to, OnnxNodeField::kMetadataProps, kOnnxLibraryVersionKey,
+                 schema->library_version());
     }
   }
   static void Metadata(protozero::pbf_writer& to, protozero::pbf_tag_type field,
                        const std::string& key, const std::string& value) {
     protozero::pbf_writer entry(to, field);
-    entry.add_string(1, key);
-    entry.add_string(2, value);
+    entry.add_string(OnnxEntryField::kKey, key);
+    entry.add_string(OnnxEntryField::kValue, value);
   }
   // Converts a value to the type that the operator declares, because ONNX's checker compares types:
   // 1 becomes 1.0 for a floating-point attribute.
@@ -307,8 +317,8 @@ class OnnxGraphWriter {
   }
   static void Begin(protozero::pbf_writer& to, const std::string& name, OnnxAttributeType type) {
     if (name.empty()) Throw(ErrorCode::kInvalidArgument, "it has no name");
-    to.add_string(1, name);
-    to.add_int32(20, static_cast<int32_t>(type));
+    to.add_string(OnnxAttributeField::kName, name);
+    to.add_int32(OnnxAttributeField::kType, static_cast<int32_t>(type));
   }
   static float Float(double value) {
     const auto nearest = static_cast<float>(value);
@@ -325,28 +335,32 @@ class OnnxGraphWriter {
     const auto begin = [&](Type type) { Begin(to, arg.name, type); };
     switch (arg.value.type()) {
       case AttributeType::kFloat:
-        return begin(Type::kFloat), to.add_float(2, floats[0]);
+        return begin(Type::kFloat), to.add_float(OnnxAttributeField::kF, floats[0]);
       case AttributeType::kInt:
       case AttributeType::kBool:
-        return begin(Type::kInt), to.add_int64(3, values.ints[0]);
+        return begin(Type::kInt), to.add_int64(OnnxAttributeField::kI, values.ints[0]);
       case AttributeType::kString:
-        return begin(Type::kString), to.add_bytes(4, values.strings[0]);
+        return begin(Type::kString), to.add_bytes(OnnxAttributeField::kS, values.strings[0]);
       case AttributeType::kTensor:
-        return begin(Type::kTensor), Write(protozero::pbf_writer(to, 5), values.tensors[0]);
+        return begin(Type::kTensor),
+               Write(protozero::pbf_writer(to, OnnxAttributeField::kT), values.tensors[0]);
       case AttributeType::kFloats:
         begin(Type::kFloats);
-        return to.add_packed_float(7, floats.begin(), floats.end());
+        return to.add_packed_float(OnnxAttributeField::kFloats, floats.begin(), floats.end());
       case AttributeType::kInts:
       case AttributeType::kBools:
         begin(Type::kInts);
-        return to.add_packed_int64(8, values.ints.begin(), values.ints.end());
+        return to.add_packed_int64(OnnxAttributeField::kInts, values.ints.begin(),
+                                   values.ints.end());
       case AttributeType::kStrings:
         begin(Type::kStrings);
-        for (const std::string& value : values.strings) to.add_bytes(9, value);
+        for (const std::string& value : values.strings)
+          to.add_bytes(OnnxAttributeField::kStrings, value);
         return;
       case AttributeType::kTensors:
         begin(Type::kTensors);
-        for (const Tensor& value : values.tensors) Write(protozero::pbf_writer(to, 10), value);
+        for (const Tensor& value : values.tensors)
+          Write(protozero::pbf_writer(to, OnnxAttributeField::kTensors), value);
         return;
     }
   }
@@ -362,7 +376,7 @@ class OnnxGraphWriter {
         Know(capture.outer, input->info.dtype);
     Begin(to, subgraph.name, OnnxAttributeType::kGraph);
     OnnxGraphWriter(context_, *inner, this, captures)
-        .Write(protozero::pbf_writer(to, 6), subgraph.name);
+        .Write(protozero::pbf_writer(to, OnnxAttributeField::kG), subgraph.name);
   }
   // Records the dtype that a body expects of a node's output. It is written to the file, because
   // readers may not know the node's operator.
@@ -378,10 +392,10 @@ class OnnxGraphWriter {
   std::string Output(protozero::pbf_writer& to, int value) {
     if (!is_outer_[Index(value)]) return Written(value);
     std::string copy = context_.FreshName(view_.name(value));
-    protozero::pbf_writer node(to, 1);
-    node.add_string(1, Written(value));
-    node.add_string(2, copy);
-    node.add_string(4, "Identity");
+    protozero::pbf_writer node(to, OnnxGraphField::kNode);
+    node.add_string(OnnxNodeField::kInput, Written(value));
+    node.add_string(OnnxNodeField::kOutput, copy);
+    node.add_string(OnnxNodeField::kOpType, "Identity");
     context_.UseDomain("");
     return copy;
   }
@@ -396,24 +410,27 @@ class OnnxGraphWriter {
     }
   }
   static void Write(protozero::pbf_writer to, const std::string& name, const TensorInfo& info) {
-    to.add_string(1, name);
+    to.add_string(OnnxValueInfoField::kName, name);
     if (info.dtype == DType::kUndefined && !info.shape.has_rank()) return;
-    protozero::pbf_writer type(to, 2);
+    protozero::pbf_writer type(to, OnnxValueInfoField::kType);
     std::string tensor;  // via a string, so that an empty message is written, too
     protozero::pbf_writer fields(tensor);
     if (info.dtype != DType::kUndefined)
-      fields.add_int32(1, static_cast<int32_t>(OnnxNumberOf(info.dtype)));
+      fields.add_int32(OnnxTensorTypeField::kElemType,
+                       static_cast<int32_t>(OnnxNumberOf(info.dtype)));
     if (info.shape.has_rank()) {
       std::string shape;
       for (const Dim& dim : info.shape.dims()) {
         std::string extent;
-        if (dim.is_known()) protozero::pbf_writer(extent).add_int64(1, dim.value());
-        if (dim.is_symbol()) protozero::pbf_writer(extent).add_string(2, dim.symbol());
-        protozero::pbf_writer(shape).add_message(1, extent);
+        if (dim.is_known())
+          protozero::pbf_writer(extent).add_int64(OnnxDimField::kValue, dim.value());
+        if (dim.is_symbol())
+          protozero::pbf_writer(extent).add_string(OnnxDimField::kParam, dim.symbol());
+        protozero::pbf_writer(shape).add_message(OnnxShapeField::kDim, extent);
       }
-      fields.add_message(2, shape);
+      fields.add_message(OnnxTensorTypeField::kShape, shape);
     }
-    type.add_message(1, tensor);
+    type.add_message(OnnxTypeField::kTensor, tensor);
   }
 
   OnnxWriteContext& context_;
@@ -466,13 +483,14 @@ OPKIT_INLINE std::string ToOnnx(const Graph& graph, const OnnxWriteOptions& opti
   context.CollectNames(graph);
   std::string out;
   protozero::pbf_writer model(out);
-  model.add_int64(1, detail::kOnnxIrVersion);
-  model.add_string(2, "opkit");
-  detail::OnnxGraphWriter(context, graph).Write(protozero::pbf_writer(model, 7), options.name);
+  model.add_int64(detail::OnnxModelField::kIrVersion, detail::kOnnxIrVersion);
+  model.add_string(detail::OnnxModelField::kProducerName, "opkit");
+  detail::OnnxGraphWriter(context, graph)
+      .Write(protozero::pbf_writer(model, detail::OnnxModelField::kGraph), options.name);
   for (const std::string& domain : context.domains) {
-    protozero::pbf_writer opset(model, 8);
-    opset.add_string(1, domain);
-    opset.add_int64(2, context.VersionOf(domain));
+    protozero::pbf_writer opset(model, detail::OnnxModelField::kOpsetImport);
+    opset.add_string(detail::OnnxOpsetField::kDomain, domain);
+    opset.add_int64(detail::OnnxOpsetField::kVersion, context.VersionOf(domain));
   }
   detail::CheckOnnxSize(static_cast<int64_t>(out.size()));
   return out;

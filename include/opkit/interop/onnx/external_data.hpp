@@ -18,8 +18,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 inline std::pair<std::string, std::string> ReadOnnxEntry(std::string_view bytes) {
   std::pair<std::string, std::string> out;
   for (WireMessage message(bytes); message.Next();) {
-    if (message.field() == 1) out.first = message.String();
-    if (message.field() == 2) out.second = message.String();
+    if (message.field() == OnnxEntryField::kKey) out.first = message.String();
+    if (message.field() == OnnxEntryField::kValue) out.second = message.String();
   }
   return out;
 }

@@ -1,5 +1,5 @@
 // OnnxProtoReader: parses the bytes of an ONNX file to the tree of proto.hpp. For a malformed file
-// throws an Error that names the node or value. Field numbers: onnx.proto of ONNX 1.22.
+// throws an Error that names the node or value.
 #ifndef OPKIT_INTEROP_ONNX_PROTO_READER_HPP_
 #define OPKIT_INTEROP_ONNX_PROTO_READER_HPP_
 
@@ -60,19 +60,20 @@ class OnnxProtoReader {
     OnnxModel& about = model_.about;
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
-      if (field == 1) about.ir_version = message.Int();
-      if (field == 2) about.producer = message.String();
-      if (field == 3) producer_version = message.String();
-      if (field == 4) about.domain = message.String();
-      if (field == 5) about.model_version = message.Int();
-      if (field == 6) about.doc = message.String();
-      if (field == 7) {
+      if (field == OnnxModelField::kIrVersion) about.ir_version = message.Int();
+      if (field == OnnxModelField::kProducerName) about.producer = message.String();
+      if (field == OnnxModelField::kProducerVersion) producer_version = message.String();
+      if (field == OnnxModelField::kDomain) about.domain = message.String();
+      if (field == OnnxModelField::kModelVersion) about.model_version = message.Int();
+      if (field == OnnxModelField::kDocString) about.doc = message.String();
+      if (field == OnnxModelField::kGraph) {
         graph = message.Bytes();
         has_graph = true;
       }
-      if (field == 8) about.opsets.push_back(Opset(message.Bytes()));
-      if (field == 14) about.metadata.push_back(ReadOnnxEntry(message.Bytes()));
-      if (field == 25) functions.push_back(message.Bytes());
+      if (field == OnnxModelField::kOpsetImport) about.opsets.push_back(Opset(message.Bytes()));
+      if (field == OnnxModelField::kMetadataProps)
+        about.metadata.push_back(ReadOnnxEntry(message.Bytes()));
+      if (field == OnnxModelField::kFunctions) functions.push_back(message.Bytes());
     }
     if (!has_graph)
       Throw(ErrorCode::kInvalidArgument, "the model has no graph; is it an ONNX file?");
@@ -111,8 +112,8 @@ class OnnxProtoReader {
   static OnnxOpset Opset(std::string_view bytes) {
     OnnxOpset out;
     for (WireMessage message(bytes); message.Next();) {
-      if (message.field() == 1) out.domain = Domain(message.Bytes());
-      if (message.field() == 2) out.version = message.Int();
+      if (message.field() == OnnxOpsetField::kDomain) out.domain = Domain(message.Bytes());
+      if (message.field() == OnnxOpsetField::kVersion) out.version = message.Int();
     }
     return out;
   }
@@ -124,21 +125,23 @@ class OnnxProtoReader {
     OnnxRenaming renaming;
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
-      if (field == 1) out.nodes.push_back(Node(message.Bytes(), out.nodes.size(), depth));
-      if (field == 2) out.name = message.String();
-      if (field == 5)
+      if (field == OnnxGraphField::kNode)
+        out.nodes.push_back(Node(message.Bytes(), out.nodes.size(), depth));
+      if (field == OnnxGraphField::kName) out.name = message.String();
+      if (field == OnnxGraphField::kInitializer)
         out.initializers.push_back(Initializer(message.Bytes(), out.initializers.size()));
-      if (field == 11) out.inputs.push_back(Value(message.Bytes(), "input", out.inputs.size()));
-      if (field == 12) {
+      if (field == OnnxGraphField::kInput)
+        out.inputs.push_back(Value(message.Bytes(), "input", out.inputs.size()));
+      if (field == OnnxGraphField::kOutput) {
         Append(Value(message.Bytes(), "output", out.outputs.size()), out.outputs, "outputs");
         model_.read.Add(out.outputs.back().name);
       }
-      if (field == 13)
+      if (field == OnnxGraphField::kValueInfo)
         out.values.push_back(Value(message.Bytes(), "value_info", out.values.size()));
-      if (field == 15)
+      if (field == OnnxGraphField::kSparseInitializer)
         Throw(ErrorCode::kUnsupported, "sparse initializer '", SparseName(message.Bytes()),
               "': opkit has no sparse tensors; store it dense");
-      if (field == 16 && depth > 0) renaming.Read(message.Bytes());
+      if (field == OnnxGraphField::kMetadataProps && depth > 0) renaming.Read(message.Bytes());
     }
     if (renaming.empty()) return;
     renaming.Apply(out);
@@ -153,7 +156,7 @@ class OnnxProtoReader {
     AtOnnxPlace([&] { return StrCat("initializer ", index); },
                 [&] {
                   for (WireMessage message(bytes); message.Next();)
-                    if (message.field() == 8) out.name = message.String();
+                    if (message.field() == OnnxTensorField::kName) out.name = message.String();
                   if (out.name.empty()) Throw(ErrorCode::kInvalidArgument, "it has no name");
                 });
     model_.names.Add(out.name);
@@ -162,7 +165,8 @@ class OnnxProtoReader {
   static std::string SparseName(std::string_view bytes) {
     OnnxTensorHeader header;
     for (WireMessage message(bytes); message.Next();)
-      if (message.field() == 1) ReadOnnxTensorHeader(message.Bytes(), header);
+      if (message.field() == OnnxSparseTensorField::kValues)
+        ReadOnnxTensorHeader(message.Bytes(), header);
     return std::string(header.name);
   }
 
@@ -174,8 +178,8 @@ class OnnxProtoReader {
         },
         [&] {
           for (WireMessage message(bytes); message.Next();) {
-            if (message.field() == 1) out.name = message.String();
-            if (message.field() == 2) Type(message.Bytes(), out);
+            if (message.field() == OnnxValueInfoField::kName) out.name = message.String();
+            if (message.field() == OnnxValueInfoField::kType) Type(message.Bytes(), out);
           }
           if (out.name.empty()) Throw(ErrorCode::kInvalidArgument, "it has no name");
         });
@@ -185,22 +189,22 @@ class OnnxProtoReader {
   static void Type(std::string_view bytes, OnnxValueProto& out) {
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
-      if (field == 1) TensorType(message.Bytes(), out);
-      if (field == 4) out.other = "a sequence";
-      if (field == 5) out.other = "a map";
-      if (field == 7) out.other = "opaque";
-      if (field == 8) out.other = "a sparse tensor";
-      if (field == 9) out.other = "optional";
+      if (field == OnnxTypeField::kTensor) TensorType(message.Bytes(), out);
+      if (field == OnnxTypeField::kSequence) out.other = "a sequence";
+      if (field == OnnxTypeField::kMap) out.other = "a map";
+      if (field == OnnxTypeField::kOpaque) out.other = "opaque";
+      if (field == OnnxTypeField::kSparseTensor) out.other = "a sparse tensor";
+      if (field == OnnxTypeField::kOptional) out.other = "optional";
     }
   }
   static void TensorType(std::string_view bytes, OnnxValueProto& out) {
     for (WireMessage message(bytes); message.Next();) {
-      if (message.field() == 1) {
+      if (message.field() == OnnxTensorTypeField::kElemType) {
         out.type = message.Int();
-      } else if (message.field() == 2) {
+      } else if (message.field() == OnnxTensorTypeField::kShape) {
         std::vector<Dim> dims;
         for (WireMessage shape(message.Bytes()); shape.Next();) {
-          if (shape.field() != 1) continue;
+          if (shape.field() != OnnxShapeField::kDim) continue;
           if (dims.size() == kMaxOnnxRank)
             Throw(ErrorCode::kUnsupported, "it has more than ", kMaxOnnxRank, " dimensions");
           dims.push_back(Extent(shape.Bytes()));
@@ -214,10 +218,10 @@ class OnnxProtoReader {
   static Dim Extent(std::string_view bytes) {
     Dim out;
     for (WireMessage message(bytes); message.Next();) {
-      if (message.field() == 1) {
+      if (message.field() == OnnxDimField::kValue) {
         const int64_t value = message.Int();
         out = value < 0 ? Dim() : Dim(value);
-      } else if (message.field() == 2) {
+      } else if (message.field() == OnnxDimField::kParam) {
         const std::string_view name = message.Bytes();
         out = name == "?" ? Dim() : Sym(std::string(name));
       }
@@ -235,22 +239,22 @@ class OnnxProtoReader {
     std::vector<std::string_view> attributes;
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
-      if (field == 1) {
+      if (field == OnnxNodeField::kInput) {
         Append(message.String(), out.inputs, "inputs");
         model_.names.Add(out.inputs.back());
         model_.read.Add(out.inputs.back());
       }
-      if (field == 2) {
+      if (field == OnnxNodeField::kOutput) {
         Append(message.String(), out.outputs, "outputs");
         model_.names.Add(out.outputs.back());
       }
-      if (field == 3) out.name = message.String();
-      if (field == 4) out.type = message.String();
-      if (field == 5)  // parsed below, when errors can name the node
+      if (field == OnnxNodeField::kName) out.name = message.String();
+      if (field == OnnxNodeField::kOpType) out.type = message.String();
+      if (field == OnnxNodeField::kAttribute)  // parsed below, when errors can name the node
         Append(message.Bytes(), attributes, "attributes");
-      if (field == 7) out.domain = Domain(message.Bytes());
-      if (field == 8) out.overload = message.String();
-      if (field == 9) {
+      if (field == OnnxNodeField::kDomain) out.domain = Domain(message.Bytes());
+      if (field == OnnxNodeField::kOverload) out.overload = message.String();
+      if (field == OnnxNodeField::kMetadataProps) {
         auto [key, value] = ReadOnnxEntry(message.Bytes());
         if (key == kOnnxLibraryKey) out.library.name = std::move(value);
         if (key == kOnnxLibraryVersionKey) out.library.version = std::move(value);
@@ -272,7 +276,7 @@ class OnnxProtoReader {
   static std::string AttributeName(std::string_view bytes) {
     std::string out;
     for (WireMessage message(bytes); message.Next();)
-      if (message.field() == 1) out = message.String();
+      if (message.field() == OnnxAttributeField::kName) out = message.String();
     if (out.empty()) Throw(ErrorCode::kInvalidArgument, "an attribute of it has no name");
     return out;
   }
@@ -282,23 +286,25 @@ class OnnxProtoReader {
     Type found = Type::kUndefined;  // the type of the value, for old files without a type
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
-      if (field >= 2 && field <= 11) found = static_cast<Type>(field - 1);
-      OnnxAttributeProto& to = field <= 6 ? single : out;
-      if (field == 2 || field == 7) {
+      if (field >= OnnxAttributeField::kF && field <= OnnxAttributeField::kGraphs)
+        found = static_cast<Type>(field - 1);
+      OnnxAttributeProto& to = field <= OnnxAttributeField::kG ? single : out;
+      if (field == OnnxAttributeField::kF || field == OnnxAttributeField::kFloats) {
         message.EachFloat([&](float value) { to.floats.push_back(value); });
-      } else if (field == 3 || field == 8) {
+      } else if (field == OnnxAttributeField::kI || field == OnnxAttributeField::kInts) {
         message.EachInt([&](int64_t value) { to.ints.push_back(value); });
-      } else if (field == 4 || field == 5 || field == 9 || field == 10) {
+      } else if (field == OnnxAttributeField::kS || field == OnnxAttributeField::kT ||
+                 field == OnnxAttributeField::kStrings || field == OnnxAttributeField::kTensors) {
         to.bytes.push_back(message.Bytes());
-      } else if (field == 6 || field == 11) {
+      } else if (field == OnnxAttributeField::kG || field == OnnxAttributeField::kGraphs) {
         to.graphs.emplace_back();
         GraphInto(message.Bytes(), depth + 1, to.graphs.back());
-      } else if (field == 20) {
+      } else if (field == OnnxAttributeField::kType) {
         const int64_t type = message.Int();
         if (type < 0 || type > static_cast<int64_t>(Type::kTypeProtos))
           Throw(ErrorCode::kInvalidArgument, "its type ", type, " is none of ONNX's");
         out.type = static_cast<Type>(type);
-      } else if (field == 21) {
+      } else if (field == OnnxAttributeField::kRefAttrName) {
         out.ref = message.String();
       }
     }
@@ -329,17 +335,18 @@ class OnnxProtoReader {
     std::vector<std::string_view> defaults;
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
-      if (field == 1) out.name = message.String();
-      if (field == 4) Append(message.String(), out.inputs, "inputs");
-      if (field == 5) {
+      if (field == OnnxFunctionField::kName) out.name = message.String();
+      if (field == OnnxFunctionField::kInput) Append(message.String(), out.inputs, "inputs");
+      if (field == OnnxFunctionField::kOutput) {
         Append(message.String(), out.outputs, "outputs");
         model_.read.Add(out.outputs.back());
       }
-      if (field == 7) out.nodes.push_back(message.Bytes());
-      if (field == 9) out.opsets.push_back(Opset(message.Bytes()));
-      if (field == 10) out.domain = Domain(message.Bytes());
-      if (field == 11) Append(message.Bytes(), defaults, "attributes");
-      if (field == 13) out.overload = message.String();
+      if (field == OnnxFunctionField::kNode) out.nodes.push_back(message.Bytes());
+      if (field == OnnxFunctionField::kOpsetImport) out.opsets.push_back(Opset(message.Bytes()));
+      if (field == OnnxFunctionField::kDomain) out.domain = Domain(message.Bytes());
+      if (field == OnnxFunctionField::kAttributeProto)
+        Append(message.Bytes(), defaults, "attributes");
+      if (field == OnnxFunctionField::kOverload) out.overload = message.String();
     }
     AtOnnxPlace([&] { return StrCat("function '", out.name, "'"); },
                 [&] {

@@ -81,24 +81,24 @@ inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) 
   out.message = bytes;
   for (WireMessage message(bytes); message.Next();) {
     const int field = message.field();
-    if (field == 1) {
+    if (field == OnnxTensorField::kDims) {
       message.EachInt([&](int64_t extent) {
         if (out.dims.size() == kMaxOnnxRank)
           Throw(ErrorCode::kUnsupported, "it has more than ", kMaxOnnxRank, " dimensions");
         out.dims.push_back(extent);
       });
-    } else if (field == 2) {
+    } else if (field == OnnxTensorField::kDataType) {
       out.type = message.Int();
-    } else if (field == 3) {
+    } else if (field == OnnxTensorField::kSegment) {
       out.is_segment = true;
-    } else if (field == 8) {
+    } else if (field == OnnxTensorField::kName) {
       out.name = message.Bytes();
-    } else if (field == 9) {
+    } else if (field == OnnxTensorField::kRawData) {
       out.has_raw = true;
       out.raw = message.Bytes();
-    } else if (field == 13) {
+    } else if (field == OnnxTensorField::kExternalData) {
       out.external.Read(message.Bytes());
-    } else if (field == 14) {
+    } else if (field == OnnxTensorField::kDataLocation) {
       out.is_external = message.Int() == 1;
     } else if (const OnnxValueField* values = FindOnnxValueField(field)) {
       const int64_t count = values->width < 0 ? 1 : message.Count(values->width);
@@ -140,9 +140,9 @@ class OnnxTypedValues {
     const auto size = static_cast<size_t>(ItemSize(out.dtype()));
     for (WireMessage message(bytes); message.Next();) {
       if (message.field() != field) continue;
-      if (field == 4)
+      if (field == OnnxTensorField::kFloatData)
         message.EachFloat([&](float value) { put(value, sizeof value); });
-      else if (field == 10)
+      else if (field == OnnxTensorField::kDoubleData)
         message.EachDouble([&](double value) { put(value, sizeof value); });
       else  // the low bytes are the value, if it fits
         message.EachInt([&](int64_t value) { put(Checked(value, out.dtype()), size); });

@@ -1,5 +1,6 @@
 // WireMessage: reads protobuf messages field by field, with protozero. For a field of a wrong wire
-// type, or bytes that end early, throws an Error; protozero itself would assert.
+// type, or bytes that end early, throws an Error; protozero itself would assert. The fields of
+// ONNX's messages have their names here.
 #ifndef OPKIT_INTEROP_ONNX_WIRE_HPP_
 #define OPKIT_INTEROP_ONNX_WIRE_HPP_
 
@@ -10,6 +11,31 @@
 #include "opkit/base/function_ref.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The field numbers of ONNX's messages, from onnx.proto of ONNX 1.22 (https://onnx.ai/onnx/api).
+// clang-format off
+struct OnnxModelField { enum : int { kIrVersion = 1, kProducerName, kProducerVersion, kDomain,
+  kModelVersion, kDocString, kGraph, kOpsetImport, kMetadataProps = 14, kFunctions = 25 }; };
+struct OnnxOpsetField { enum : int { kDomain = 1, kVersion }; };
+struct OnnxGraphField { enum : int { kNode = 1, kName, kInitializer = 5, kInput = 11, kOutput,
+  kValueInfo, kSparseInitializer = 15, kMetadataProps }; };
+struct OnnxNodeField { enum : int { kInput = 1, kOutput, kName, kOpType, kAttribute, kDomain = 7,
+  kOverload, kMetadataProps }; };
+struct OnnxAttributeField { enum : int { kName = 1, kF, kI, kS, kT, kG, kFloats, kInts, kStrings,
+  kTensors, kGraphs, kType = 20, kRefAttrName }; };
+struct OnnxFunctionField { enum : int { kName = 1, kInput = 4, kOutput, kNode = 7,
+  kOpsetImport = 9, kDomain, kAttributeProto, kOverload = 13 }; };
+struct OnnxValueInfoField { enum : int { kName = 1, kType }; };
+struct OnnxTypeField { enum : int { kTensor = 1, kSequence = 4, kMap, kOpaque = 7, kSparseTensor,
+  kOptional }; };
+struct OnnxTensorTypeField { enum : int { kElemType = 1, kShape }; };
+struct OnnxShapeField { enum : int { kDim = 1 }; };
+struct OnnxDimField { enum : int { kValue = 1, kParam }; };
+struct OnnxTensorField { enum : int { kDims = 1, kDataType, kSegment, kFloatData, kName = 8,
+  kRawData, kDoubleData, kExternalData = 13, kDataLocation }; };
+struct OnnxSparseTensorField { enum : int { kValues = 1 }; };
+struct OnnxEntryField { enum : int { kKey = 1, kValue }; };
+// clang-format on
 
 // Calls `call` and puts the place before the message of its Error: "node 'a': attribute 'b': …".
 // `place` is a function, so that its text is made only for an Error.
@@ -25,7 +51,7 @@ auto AtOnnxPlace(FunctionRef<std::string()> place, Call call) {
 // A message, read field by field. The bytes must outlive it.
 //
 //   for (WireMessage message(bytes); message.Next();)
-//     if (message.field() == 1) name = message.Bytes();
+//     if (message.field() == OnnxNodeField::kName) name = message.Bytes();
 class WireMessage {
  public:
   explicit WireMessage(std::string_view bytes) : reader_(bytes.data(), bytes.size()) {}
