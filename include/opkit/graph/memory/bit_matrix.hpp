@@ -10,6 +10,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Rows of bits, each of whole 64-bit words, so that a row is searched word by word.
 class BitMatrix {
  public:
   BitMatrix() = default;

@@ -17,6 +17,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// The buffers to place, numbered without the empty ones. All sizes are in `unit` bytes.
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
   std::vector<int> buffer;     // the index of each in the input

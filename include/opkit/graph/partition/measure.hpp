@@ -39,11 +39,11 @@ inline double MeasureNs(const Graph& graph) {
 }
 
 // True if a run of `def` takes less time than a run of the nodes of `body`. The time of `def`
-// includes the copies that it makes of its inputs and outputs. Stores both times in `told`. Returns
-// true without a measurement if an operator of the body is not registered. Throws
+// includes the copies that it makes of its inputs and outputs. Stores both times in `entry`.
+// Returns true without a measurement if an operator of the body is not registered. Throws
 // kFailedPrecondition for an input with open dtype or shape, kUnsupported for a node on a device
 // whose memory the host cannot access, and the errors of a run.
-inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& told) {
+inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& entry) {
   for (const OperatorDef& node : body.nodes())
     if (!OpRegistry::Global().FindSchema(node.type())) return true;
   if (!IsHostAccessible(def.device().type))
@@ -61,9 +61,9 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
   alone.mutable_control_inputs().clear();
   whole.AddNode(std::move(alone));
   for (const std::string& output : body.outputs()) whole.AddOutput(output);
-  told.flat_ns = MeasureNs(body);
-  told.own_ns = MeasureNs(whole);
-  return told.own_ns < told.flat_ns;
+  entry.flat_ns = MeasureNs(body);
+  entry.own_ns = MeasureNs(whole);
+  return entry.own_ns < entry.flat_ns;
 }
 
 }  // namespace detail

@@ -11,6 +11,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Owns the operators and the workspace with their blobs. One executor uses it at a time.
 class BoundNodes {
  public:
   // Creates every operator by its choice, in the order of the view. If the constructor of a kernel

@@ -34,6 +34,8 @@ class ConvertedConstants {
   std::vector<Item> items_;
 };
 
+// Owns the graph with converters and its types, and maps the numbers of the graph before to its
+// own.
 class ConvertedGraph {
  public:
   // Inserts the converters. `types` has the layouts that the choices give to the values of `view`.

@@ -15,6 +15,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Owns the fused graph, its types and its choices, and maps the numbers of the plan's graph to its
+// own.
 class FusedGraph {
  public:
   // True if a selected kernel may fuse the next node with its own.

@@ -72,6 +72,7 @@ constexpr double EstimatedCopyNs(int64_t bytes) {
   return 10'000 + 0.1 * static_cast<double>(bytes);
 }
 
+// Selects a kernel and a configuration for each node, and the next one if a constructor refuses.
 class KernelSelector {
  public:
   struct Options {

@@ -22,6 +22,7 @@ struct ViewedGraph {
   const GraphView view;
 };
 
+// Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
 class PlanState final : public RefCounted {
  public:
   // The effect of PlanMemoryOptions::recompute, with the numbers of MemorySummary.

@@ -48,6 +48,7 @@ struct PlannedBody;
 // that runs bodies is one step for its beginning, the steps of the bodies, and one for its end.
 class PlannedMemory {
  public:
+  // How PlanArenas plans.
   struct Options {
     PlanMemoryOptions plan;
     bool walked = false;       // steps run one after the other, in their order

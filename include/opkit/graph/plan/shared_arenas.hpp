@@ -10,6 +10,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// An executor's arenas, one for each device. They only grow.
 class SharedArenas {
  public:
   // True if Take would have to replace an arena by a larger one.

@@ -42,6 +42,7 @@ struct PlannedBody {
   IntrusivePtr<Specialization> plan;
 };
 
+// Built by its constructor, then only read, but for mode(), TakeNodes and ReleaseConstant.
 class Specialization final : public RefCounted {
  public:
   struct Options {

@@ -9,8 +9,10 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// The inputs and outputs of one executor, in the order of the graph. Shares the tensors' memory.
 class TensorBindings {
  public:
+  // An input of the graph and its tensor.
   struct Input {
     int value;
     Tensor tensor;
@@ -18,6 +20,7 @@ class TensorBindings {
     bool rewritten;  // a node of the graph rewrites it
     bool donated;    // runs may write to it
   };
+  // An output of the graph and, if the caller has bound one, its tensor.
   struct Output {
     int value;
     Tensor bound;

@@ -18,6 +18,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
+// One search. It keeps its weights from one Run to the next. Not thread-safe.
 class SkylineSearch {
  public:
   explicit SkylineSearch(const MemoryProblem& problem)

@@ -56,7 +56,7 @@ class PartitionRun {
     std::vector<int> nodes;  // in ascending order
     int kind = kAnySubgraph;
     bool dropped = false;
-    PartitionReport::Subgraph told;  // its entry in the report
+    PartitionReport::Subgraph entry;  // its entry in the report
   };
 
   // Calls Mark and applies the exclusions: sets the kinds of nodes and the reasons for the others.
@@ -202,7 +202,7 @@ class PartitionRun {
       if (group.dropped) continue;
       ExtractedSubgraph extracted = extractor.Extract(group.nodes);
       const std::string op = partitioner_->SubgraphOperator(group.kind);
-      Tell(group, op, extracted);
+      FillEntry(group, op, extracted);
       if (extracted.outputs.empty()) {
         Reject(group, "rejected: it has no outputs");
         continue;
@@ -240,13 +240,13 @@ class PartitionRun {
       def.Subgraph("body", MakeSubgraph(body));
       if (const std::string why = schema->Verify(def); !why.empty())
         Throw(ErrorCode::kInvalidArgument, why, "; in the node for a subgraph, ", ToString(def));
-      if (limits_.accept_if_faster && !IsFaster(body, def, group.told)) {
-        Reject(group, StrCat("not faster: ", group.told.own_ns, " ns, and ", group.told.flat_ns,
+      if (limits_.accept_if_faster && !IsFaster(body, def, group.entry)) {
+        Reject(group, StrCat("not faster: ", group.entry.own_ns, " ns, and ", group.entry.flat_ns,
                              " ns as it is"));
         continue;
       }
       names.Add(name);
-      group.told.name = name;
+      group.entry.name = name;
       replacements_.push_back({group.nodes, std::move(def)});
     }
   }
@@ -259,33 +259,33 @@ class PartitionRun {
     if (schema.TakesArgument("isAux")) def.Arg("isAux", std::vector<int64_t>(is_arg.size(), 0));
   }
   void Reject(Group& group, std::string why) {
-    group.told.rejected = why;
+    group.entry.rejected = why;
     Drop(group, why);
   }
   // Fills in the report's entry of a group.
-  void Tell(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
-    PartitionReport::Subgraph& told = group.told;
-    told.partitioner = request_.name;
-    told.op = op;
-    told.kind = group.kind;
-    told.inputs = extracted.inputs;
-    told.outputs = extracted.outputs;
+  void FillEntry(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
+    PartitionReport::Subgraph& entry = group.entry;
+    entry.partitioner = request_.name;
+    entry.op = op;
+    entry.kind = group.kind;
+    entry.inputs = extracted.inputs;
+    entry.outputs = extracted.outputs;
     const auto add = [&](const std::string& name, uint64_t& bytes) {
       const TensorInfo& info = types_.at(name);
       if (info.dtype == DType::kUndefined || !info.shape.is_known())
-        ++told.open_values;
+        ++entry.open_values;
       else
         bytes += OpSchema::Bytes(info);
     };
-    for (const std::string& name : told.inputs) add(name, told.input_bytes);
-    for (const std::string& name : told.outputs) add(name, told.output_bytes);
+    for (const std::string& name : entry.inputs) add(name, entry.input_bytes);
+    for (const std::string& name : entry.outputs) add(name, entry.output_bytes);
     for (const int node : group.nodes) {
-      for (const int original : state_.origin[Index(node)]) told.nodes.push_back(original);
-      AddCost(node, told);
+      for (const int original : state_.origin[Index(node)]) entry.nodes.push_back(original);
+      AddCost(node, entry);
     }
-    std::sort(told.nodes.begin(), told.nodes.end());
+    std::sort(entry.nodes.begin(), entry.nodes.end());
   }
-  void AddCost(int node, PartitionReport::Subgraph& told) const {
+  void AddCost(int node, PartitionReport::Subgraph& entry) const {
     const OperatorDef& def = state_.graph.node(node);
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     const std::vector<TensorInfo> inputs = types_.Of(structure_.inputs(node));
@@ -294,9 +294,9 @@ class PartitionRun {
     for (const auto* infos : {&inputs, &outputs})
       for (const TensorInfo& info : *infos) known &= info.shape.is_known();
     if (known)
-      told.flops += static_cast<uint64_t>(schema->Cost(def, inputs, outputs).flops);
+      entry.flops += static_cast<uint64_t>(schema->Cost(def, inputs, outputs).flops);
     else
-      ++told.unknown_costs;
+      ++entry.unknown_costs;
   }
 
   void RequireAll() const {
@@ -314,11 +314,11 @@ class PartitionRun {
   }
   void Record() {
     for (Group& group : groups_) {
-      if (group.told.op.empty()) continue;  // dropped before Review
+      if (group.entry.op.empty()) continue;  // dropped before Review
       const auto number = static_cast<int>(report_.subgraphs.size());
-      if (group.told.rejected.empty())
-        for (const int node : group.told.nodes) report_.nodes[Index(node)].subgraph = number;
-      report_.subgraphs.push_back(std::move(group.told));
+      if (group.entry.rejected.empty())
+        for (const int node : group.entry.nodes) report_.nodes[Index(node)].subgraph = number;
+      report_.subgraphs.push_back(std::move(group.entry));
     }
     for (int node = 0; node < view_.num_nodes(); ++node) {
       if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
@@ -369,17 +369,17 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
   for (const PartitionerRequest& request : partitioners)
     PartitionerRegistry::Global().Get(request.name);  // throws kNotFound for an unknown name
   Check(graph, UnknownOperators::kAllowed);
-  PartitionReport told;
-  told.graph = graph;
-  told.nodes.resize(detail::Index(graph.num_nodes()));
+  PartitionReport made;
+  made.graph = graph;
+  made.nodes.resize(detail::Index(graph.num_nodes()));
   detail::PartitionState state{graph, {}, {}};
   for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
   for (const PartitionerRequest& request : partitioners) try {
-      state = detail::PartitionRun(state, request, told).Run();
+      state = detail::PartitionRun(state, request, made).Run();
     } catch (...) {
       detail::RethrowInContext("in partitioner '" + request.name + "'");
     }
-  if (report) *report = std::move(told);
+  if (report) *report = std::move(made);
   return std::move(state.graph);
 }
 
