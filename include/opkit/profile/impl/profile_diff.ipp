@@ -6,8 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "opkit/base/json/json_writer.hpp"
 #include "opkit/base/strings.hpp"
-#include "opkit/profile/json_text.hpp"
 #include "opkit/profile/mann_whitney.hpp"
 #include "opkit/profile/nesting.hpp"
 #include "opkit/profile/profile_diff.hpp"
@@ -150,22 +150,17 @@ OPKIT_INLINE std::string ToString(const ProfileDiff& diff) {
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
-  std::string out = "{\"rows\": [";
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Key("rows").BeginArray();
   for (const ProfileDiffRow& row : diff.rows) {
-    out += out.back() == '[' ? "{\"name\": " : ", {\"name\": ";
-    detail::AppendJsonString(out, row.name);
-    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after);
-    const auto number = [&](const char* key, double value) {
-      out += key;
-      detail::AppendNumber(out, value);
-    };
-    number(", \"median_before_ns\": ", row.median_before);
-    number(", \"median_after_ns\": ", row.median_after);
-    number(", \"change\": ", row.change);
-    number(", \"p\": ", row.p);
-    out += StrCat(", \"verdict\": \"", detail::VerdictText(row.verdict), "\"}");
+    json.BeginObject().Member("name", row.name).Member("runs_before", row.runs_before);
+    json.Member("runs_after", row.runs_after).Member("median_before_ns", row.median_before);
+    json.Member("median_after_ns", row.median_after).Member("change", row.change);
+    json.Member("p", row.p).Member("verdict", detail::VerdictText(row.verdict)).EndObject();
   }
-  return out + "]}";
+  json.EndArray().EndObject();
+  return out;
 }
 
 }}  // namespace opkit
