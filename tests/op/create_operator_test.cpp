@@ -57,6 +57,30 @@ REGISTER_CPU_OPERATOR_CREATOR(CreatePickyOnly, [](const OperatorDef&, Workspace*
   return std::unique_ptr<opkit::OperatorBase>();
 });
 
+// Keeps what its node, or else its schema, gives.
+class DefaultsOp final : public Operator<CPUContext> {
+ public:
+  DefaultsOp(const OperatorDef& def, Workspace* ws)
+      : Operator(def, ws),
+        scale_(Arg<float>("scale")),
+        name_(GetSingleArgument<std::string>("name")) {}
+  bool RunOnDevice() override {
+    *workspace()->CreateBlob("read")->GetMutable<std::string>() =
+        opkit::StrCat(scale_, name_, Arg<float>("scale"));
+    return true;
+  }
+
+ private:
+  float scale_;
+  std::string name_;
+};
+OPERATOR_SCHEMA(CreateDefaults)
+    .NumInputs(0)
+    .NumOutputs(0)
+    .Arg<float>("scale", "", 2.5f)
+    .Arg<std::string>("name", "", std::string(" x "));
+REGISTER_CPU_OPERATOR(CreateDefaults, DefaultsOp);
+
 OPERATOR_SCHEMA(CreateSchemaOnly).NumInputs(0).NumOutputs(0);
 
 struct Surprise : opkit::Error {
@@ -114,6 +138,16 @@ struct NoPreferences {
     opkit::OpRegistry::Global().SetPreference("CreateChoice", DeviceType::kCPU, {});
   }
 };
+
+TEST_CASE("an operator that names no default gets the schema's, in its constructor and after") {
+  const auto read = [](const OperatorDef& def) {
+    Workspace ws;
+    CreateOperator(def, &ws)->Run();
+    return ws.GetBlob("read")->Get<std::string>();
+  };
+  CHECK(read(OperatorDef("CreateDefaults")) == "2.5 x 2.5");
+  CHECK(read(OperatorDef("CreateDefaults").Arg("scale", 4.f).Arg("name", "-")) == "4-4");
+}
 
 TEST_CASE("engines: the plain operator unless something else is asked for") {
   CHECK(Ran(kChoice) == kPlain);

@@ -260,6 +260,25 @@ TEST_CASE("a default that is none of the values is the schema's problem, in eith
                  "the default 'rleu', which is none of its values (did you mean 'relu'?"));
 }
 
+TEST_CASE("inference and cost functions that name no default get the schema's") {
+  const TensorInfo kInfo(DType::kFloat32, Shape{2, 3});
+  OpSchema schema = Schema();
+  schema.Arg<int64_t>("times", "", 3).Arg<int64_t>("absent", "");
+  schema.Infer([](InferenceContext& c) {
+    c.SetOutput(0, c.input_dtype(0), {c.Arg<int64_t>("times")});
+    if (c.args().Has("absent")) c.Arg<int64_t>("missing");
+  });
+  schema.Flops([](const InferenceContext& c) { return uint64_t(c.Arg<int64_t>("times")); });
+  const auto rows = [&](const OperatorDef& def) {
+    return schema.InferOutputs(def, {kInfo})[0].shape.ToShape().dim(0);
+  };
+  CHECK(rows(Node(1, 1)) == 3);
+  CHECK(rows(Node(1, 1).Arg("times", 5)) == 5);
+  CHECK(schema.has_cost());
+  CHECK(schema.Cost(Node(1, 1), {kInfo}, {kInfo}).flops == 3);
+  CHECK(ErrorOf([&] { rows(Node(1, 1).Arg("absent", 1)); }).code() == ErrorCode::kNotFound);
+}
+
 TEST_CASE("a string attribute with values may be one that a node must give") {
   OpSchema schema = Schema();
   schema.RequiredArg("mode", "how the borders are filled", {"valid", "same"});

@@ -10,6 +10,7 @@
 #include "opkit/base/index.hpp"
 #include "opkit/core/symbolic_shape.hpp"
 #include "opkit/op/operator_def.hpp"
+#include "opkit/op/schema/value_schema.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -35,6 +36,11 @@ struct TensorInfo {
   friend std::string ToString(const TensorInfo& info);
 };
 
+namespace detail {
+// Returns the default of an attribute; null if none is declared, or if the list is null.
+const Attribute* DefaultOf(const std::vector<AttributeSchema>* declared, std::string_view name);
+}  // namespace detail
+
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
 // Outputs may already have partial information, and the function may refine inputs from it.
 class InferenceContext {
@@ -48,11 +54,16 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
-  // Throws kNotFound if the node does not give the attribute.
+  // Returns the node's attribute, else the default that the operator's schema declares. Throws
+  // kNotFound if there is neither.
   template <class T>
   T Arg(std::string_view name) const {
-    return args().Get<T>(name);
+    const Attribute* fallback = args().Has(name) ? nullptr : detail::DefaultOf(declared_, name);
+    return fallback ? fallback->Get<T>() : args().Get<T>(name);
   }
+  // Sets the attributes that the schema declares, whose defaults Arg returns. OpSchema calls it;
+  // the list must outlive the context.
+  void SetDeclared(const std::vector<AttributeSchema>& declared) { declared_ = &declared; }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
@@ -93,6 +104,7 @@ class InferenceContext {
   static size_t Check(int i, size_t count, const char* what);
 
   const OperatorDef& def_;
+  const std::vector<AttributeSchema>* declared_ = nullptr;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;

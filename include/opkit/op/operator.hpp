@@ -279,6 +279,10 @@ class Operator : public OperatorBase {
                                                                                       fallback);   \
   }                                                                                                \
   template <class OpkitT>                                                                          \
+  OpkitT GetSingleArgument(std::string_view name) const {                                          \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name);       \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
   std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
                                           const std::vector<OpkitT>& fallback = {}) const {        \
     return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \

@@ -206,8 +206,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // InferenceContext's spelling. Without a fallback, throws kNotFound if the node does not give the
-  // attribute.
+  // InferenceContext's spelling. Without a fallback, both return the default that the schema
+  // declares if the node does not give the attribute; kNotFound if there is none.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -215,8 +215,12 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   template <class T>
   T Arg(std::string_view name) const {
-    CheckDeclared(name);
-    return def().args().Get<T>(name);
+    const Attribute* fallback = FindArgument(name) ? nullptr : FindDefault(name);
+    return fallback ? fallback->Get<T>() : def().args().Get<T>(name);
+  }
+  template <class T>
+  T GetSingleArgument(std::string_view name) const {
+    return Arg<T>(name);
   }
 
   // Return the numbers of the node's inputs and outputs, those that it leaves out included.
@@ -461,6 +465,8 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
+  // Takes no lock. In constructors the schema is that of the operator that this thread constructs.
+  OPKIT_COLD const Attribute* FindDefault(std::string_view name) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
   enum class CopyTime : uint8_t { kInOrder, kNow };  // in the order of the device's work, or now
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor,

@@ -305,7 +305,7 @@ class OpSchema {
   bool has_inference() const { return static_cast<bool>(infer_); }
   // True if the dtypes of an input or output are limited.
   bool limits_dtypes() const;
-  bool has_cost() const { return static_cast<bool>(cost_); }
+  bool has_cost() const { return cost_ || flops_; }
   int min_inputs() const { return arity_.inputs.least(); }
   int max_inputs() const { return arity_.inputs.most(); }
   int min_outputs() const { return arity_.outputs.least(); }
@@ -388,6 +388,7 @@ class OpSchema {
   mutable MutationFunction mutates_;
   mutable InferenceFunction infer_;
   mutable CostFunction cost_;
+  mutable UniqueFunction<uint64_t(const InferenceContext&)> flops_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };

@@ -50,6 +50,14 @@ inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, i
 
 }  // namespace detail
 
+OPKIT_INLINE const Attribute* detail::DefaultOf(const std::vector<AttributeSchema>* declared,
+                                                std::string_view name) {
+  if (declared)
+    for (const AttributeSchema& attribute : *declared)
+      if (attribute.name == name && attribute.default_value) return &*attribute.default_value;
+  return nullptr;
+}
+
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
   if (!known && find_constant_) known = (*find_constant_)(i);

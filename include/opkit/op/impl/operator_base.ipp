@@ -5,6 +5,7 @@
 
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/operator_base.hpp"
+#include "opkit/op/schema.hpp"
 #ifndef OPKIT_DEFINITIONS
 #include "opkit/profile/environment.hpp"
 #endif
@@ -380,6 +381,11 @@ OPKIT_INLINE void OperatorBase::CheckDeclared(std::string_view name) const {
 OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) const {
   CheckDeclared(name);
   return def().args().Find(name);
+}
+OPKIT_INLINE const Attribute* OperatorBase::FindDefault(std::string_view name) const {
+  const OpSchema* const known = identity_->work.schema;
+  const OpSchema* const schema = known ? known : detail::t_argument_check.schema;
+  return schema ? detail::DefaultOf(&schema->attributes(), name) : nullptr;
 }
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   detail::CheckInputDevice(def(), detail::Index(i), tensor, memory_device_);

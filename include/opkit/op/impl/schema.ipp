@@ -244,18 +244,8 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return Cost([flops = std::move(flops)](const OperatorDef& def,
-                                         const std::vector<TensorInfo>& inputs,
-                                         const std::vector<TensorInfo>& outputs) mutable {
-    OpCost cost = detail::Traffic(inputs, outputs);
-    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-    const InferenceContext context(def, inputs, outputs);
-    bool all = true;
-    for (const TensorInfo& output : outputs) all &= known(output);
-    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
-    if (all) cost.flops = flops(context);
-    return cost;
-  });
+  flops_ = std::move(flops);
+  return Cost(CostFunction());
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -298,6 +288,7 @@ OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) co
   return {};
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
+  context.SetDeclared(attributes_.declared);
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
     known &= !context.HasInput(i) || context.input(i).shape.is_known();
@@ -331,7 +322,16 @@ OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& d
 }
 OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                                    const std::vector<TensorInfo>& outputs) const {
-  return cost_ ? cost_(def, inputs, outputs) : detail::Traffic(inputs, outputs);
+  if (cost_) return cost_(def, inputs, outputs);
+  OpCost cost = detail::Traffic(inputs, outputs);
+  if (!flops_) return cost;
+  auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+  bool all = std::ranges::all_of(outputs, known);
+  for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+  InferenceContext context(def, inputs, outputs);
+  context.SetDeclared(attributes_.declared);
+  if (all) cost.flops = flops_(context);
+  return cost;
 }
 OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
   if (devices_) return devices_(def);

@@ -196,7 +196,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Mod)
                   0)
     .Infer([](InferenceContext& c) {
       const DType dtype = ExpectSameDType(c);
-      if (IsFloatingPoint(dtype) && c.Arg<int64_t>("fmod", 0) == 0)
+      if (IsFloatingPoint(dtype) && c.Arg<int64_t>("fmod") == 0)
         Throw(ErrorCode::kInvalidArgument, "Mod of ", dtype,
               " needs the attribute fmod=1; without it only integers have a remainder");
       c.SetOutput(0, dtype, detail::BroadcastInputs(c, 2));

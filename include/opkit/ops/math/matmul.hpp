@@ -311,7 +311,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MatMulGradient)
       return cost;
     })
     .Infer([](InferenceContext& c) {
-      const int of = c.Arg<int64_t>("of", 0) != 0 ? 2 : 1;
+      const int of = c.Arg<int64_t>("of") != 0 ? 2 : 1;
       c.SetOutput(0, ExpectSameDType(c), c.input_shape(of));
     });
 OPKIT_REGISTER_CPU_OPERATOR(MatMulGradient, MatMulGradientOp);
