@@ -203,7 +203,8 @@ class Run(Cli):
         self.refuses(BAD_FILE, ["trace", "diff", before, "absent.json"], "absent.json")
         self.refuses(BAD_FILE, ["trace", "diff", before, self.affine()], "no Chrome trace")
         self.refuses(USAGE, ["trace", "diff", before], "AFTER")
-        self.refuses(USAGE, ["trace"], "opkit trace --help")
+        self.refuses(USAGE, ["trace", "dif"], "trace has no command 'dif'", "did you mean 'diff'?")
+        self.refuses(USAGE, ["trace"], "expected a command: diff; see 'opkit trace --help'")
         self.refuses(USAGE, ["trace", "diff", before, after, "--significance", 2], "significance")
 
     def test_compares_traces_of_its_own_by_node(self):

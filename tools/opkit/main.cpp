@@ -50,6 +50,8 @@ const CLI::App& Innermost(const CLI::App& program) {
 Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App& command = Innermost(program);
   const bool at_top = &command == &program;
+  const bool has_commands =  // of which none is named
+      !command.get_subcommands({}).empty() && command.get_subcommands().empty();
   std::string what = error.what();
   const std::string help = at_top ? "opkit --help" : "opkit " + command.get_name() + " --help";
   std::string hint = "see '" + help + "'";
@@ -57,9 +59,10 @@ Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
   if (!unknown.empty()) {
     std::vector<std::string> known;
     const std::string flag = unknown[0].substr(0, unknown[0].find('='));
-    if (at_top && flag[0] != '-') {
-      what = "there is no command '" + unknown[0] + "'";
-      for (const CLI::App* one : program.get_subcommands({})) known.push_back(one->get_name());
+    if (has_commands && flag[0] != '-') {
+      what = (at_top ? std::string("there is") : command.get_name() + " has") + " no command '" +
+             unknown[0] + "'";
+      for (const CLI::App* one : command.get_subcommands({})) known.push_back(one->get_name());
     } else if (flag[0] != '-') {
       what = "unexpected argument '" + unknown[0] + "' of " + command.get_name();
     } else {
@@ -70,9 +73,9 @@ Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
     }
     const std::string nearest = opkit::NearestName(flag, known);
     if (!nearest.empty()) hint = "did you mean '" + nearest + "'?";
-  } else if (at_top && program.get_subcommands().empty()) {
+  } else if (has_commands) {
     what = "expected a command: ";
-    for (const CLI::App* one : program.get_subcommands({}))
+    for (const CLI::App* one : command.get_subcommands({}))
       what += (what.back() == ' ' ? "" : ", ") + one->get_name();
   }
   return Failure(ExitCode::kUsage, what, hint);

@@ -171,9 +171,10 @@ OPKIT_INLINE std::string ToString(const RunProfile& run) {
     lines.push_back({node.name, us(node.ready - run.begin), us(node.begin - node.ready),
                      us(node.end - node.begin)});
   }
-  return StrCat("run of ", us(run.end - run.begin), " us: ", run.nodes.size(), " nodes, ", us(work),
-                " us; critical path of ", run.critical_path.size(), " nodes, ", us(path),
-                " us, and ", us(waits), " us of waits\n") +
+  const auto nodes = [](size_t n) { return StrCat(n, n == 1 ? " node, " : " nodes, "); };
+  return StrCat("run of ", us(run.end - run.begin), " us: ", nodes(run.nodes.size()), us(work),
+                " us; critical path of ", nodes(run.critical_path.size()), us(path), " us, and ",
+                us(waits), " us of waits\n") +
          detail::AlignColumns(lines, 1);
 }
 
