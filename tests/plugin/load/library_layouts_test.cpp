@@ -1,5 +1,7 @@
 #include "opkit/plugin/load/library_layouts.hpp"
 
+#include <algorithm>
+
 #include "graph/plan/steps_of.hpp"
 #include "opkit/graph/executor.hpp"
 #include "plugin/library_fixture.hpp"

@@ -1,7 +1,12 @@
 #include "opkit/plugin/load/library_partitioners.hpp"
 
+#include <algorithm>
+
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/partition/partition.hpp"
+#include "opkit/graph/partition/partitioner.hpp"
+#include "opkit/graph/passes/named_pass.hpp"
+#include "opkit/op/boundary/convert/abi_node.hpp"
 #include "opkit/ops/subgraph.hpp"
 #include "plugin/library_fixture.hpp"
 #include "support/check_fails.hpp"
