@@ -1,5 +1,10 @@
-// All standard operators: schemas and reference kernels. Programs that compile the operators
-// themselves include this header in one translation unit; with CMake, link opkit::ops instead.
+// All standard operators: schemas and reference kernels. The headers of ops/ and backends/ are
+// included by src/ alone, mostly, whose units are opkit::ops and the backends' targets: link those
+// with CMake. Programs that compile the operators themselves include this header in one unit.
+//
+// They are classes with schemas of their own, not functions under OPKIT_OP, which derives one schema
+// and one kernel from a signature: ONNX fixes these schemas, and the kernels of several backends
+// share the inference of one.
 #ifndef OPKIT_OPS_ALL_HPP_
 #define OPKIT_OPS_ALL_HPP_
 
