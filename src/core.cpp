@@ -22,4 +22,3 @@
 #include "opkit/device/impl/copy.ipp"
 #include "opkit/device/impl/cpu_stream.ipp"
 #include "opkit/device/impl/event.ipp"
-#include "opkit/device/impl/native_stream.ipp"

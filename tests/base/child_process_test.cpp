@@ -14,14 +14,14 @@
 namespace child_process_test {
 using opkit::detail::ChildEnd;
 using opkit::detail::ChildOutcome;
-using opkit::detail::ChildVoice;
+using opkit::detail::ChildReporter;
 using opkit::detail::RunInChild;
 
 TEST_CASE("the answer of work in a child comes back, of any length") {
   const std::string large(1 << 20, 'x');
   for (const ChildEnd end : {ChildEnd::kNormal, ChildEnd::kAtOnce}) {
     int here = 1;
-    const ChildOutcome outcome = RunInChild(600, [&](const ChildVoice& voice) {
+    const ChildOutcome outcome = RunInChild(600, [&](const ChildReporter& voice) {
       here = 2;
       voice.Answer("first");
       voice.Step("the second");
@@ -39,7 +39,7 @@ TEST_CASE("other threads are counted, and a child has none") {
   std::atomic<bool> ends{false};
   std::thread other([&] { ends.wait(false); });
   CHECK(opkit::detail::CountOtherThreads() > 0);
-  const ChildOutcome outcome = RunInChild(600, [](const ChildVoice& voice) {
+  const ChildOutcome outcome = RunInChild(600, [](const ChildReporter& voice) {
     voice.Answer(std::to_string(opkit::detail::CountOtherThreads()));
     return ChildEnd::kAtOnce;
   });
@@ -50,7 +50,7 @@ TEST_CASE("other threads are counted, and a child has none") {
 }
 
 TEST_CASE("a crash is told with its signal, the last step, and the last answer") {
-  const ChildOutcome outcome = RunInChild(600, [](const ChildVoice& voice) -> ChildEnd {
+  const ChildOutcome outcome = RunInChild(600, [](const ChildReporter& voice) -> ChildEnd {
     voice.Answer("so far");
     voice.Step("the fall");
     std::raise(SIGSEGV);
@@ -64,14 +64,14 @@ TEST_CASE("a crash is told with its signal, the last step, and the last answer")
 
 TEST_CASE("an end without an answer is a crash, and its status is told") {
   auto ending = [](int status) {
-    return RunInChild(600, [=](const ChildVoice&) -> ChildEnd { _exit(status); }).how;
+    return RunInChild(600, [=](const ChildReporter&) -> ChildEnd { _exit(status); }).how;
   };
   CHECK(ending(3) == "exit status 3");
   CHECK(ending(0) == "exit status 0");
 }
 
 TEST_CASE("work that does not end is a hang") {
-  const ChildOutcome outcome = RunInChild(0.05, [](const ChildVoice&) -> ChildEnd {
+  const ChildOutcome outcome = RunInChild(0.05, [](const ChildReporter&) -> ChildEnd {
     for (;;) pause();
   });
   CHECK(outcome.failure == "hangs");
@@ -91,7 +91,7 @@ TEST_CASE("work that writes into its tests' pipe is told of, whatever it writes"
   for (const std::string& bytes : {std::string(28, 'a'), std::string(9, '\0'), std::string(1, 'a'),
                                    std::string(100'000, 'x')}) {
     CAPTURE(bytes.size());
-    const ChildOutcome outcome = RunInChild(600, [&](const ChildVoice& voice) {
+    const ChildOutcome outcome = RunInChild(600, [&](const ChildReporter& voice) {
       voice.Answer("right");
       voice.Step("a run");
       for (const int file : {pipe, pipe + 1})
@@ -107,7 +107,7 @@ TEST_CASE("work that writes into its tests' pipe is told of, whatever it writes"
 
 TEST_CASE("work that closes its tests' pipe is told of") {
   const int pipe = NextDescriptor();
-  const ChildOutcome outcome = RunInChild(600, [&](const ChildVoice& voice) {
+  const ChildOutcome outcome = RunInChild(600, [&](const ChildReporter& voice) {
     voice.Step("a run");
     for (const int file : {pipe, pipe + 1}) close(file);
     voice.Answer("right");
@@ -123,7 +123,7 @@ TEST_CASE("neither a child's children nor daemons outlive it, and it cannot end 
     CAPTURE(hangs);
     int ends[2];
     REQUIRE(pipe(ends) == 0);
-    const ChildOutcome outcome = RunInChild(hangs ? 2 : 600, [&](const ChildVoice& voice) {
+    const ChildOutcome outcome = RunInChild(hangs ? 2 : 600, [&](const ChildReporter& voice) {
       for (const bool daemon : {false, true}) {
         int begun[2];
         if (pipe(begun) != 0) _exit(3);
@@ -155,7 +155,7 @@ TEST_CASE("neither a child's children nor daemons outlive it, and it cannot end 
 
 TEST_CASE("an exception of the work is thrown here with its code") {
   const opkit::Error error = ErrorOf([] {
-    RunInChild(600, [](const ChildVoice&) -> ChildEnd {
+    RunInChild(600, [](const ChildReporter&) -> ChildEnd {
       opkit::Throw(opkit::ErrorCode::kNotFound, "no such thing");
     });
   });

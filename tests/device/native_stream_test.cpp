@@ -30,7 +30,7 @@ TEST_CASE("a device's streams are used by what its header registers, and no othe
   CHECK_FALSE(static_cast<bool>(FindNativeStreams(static_cast<DeviceType>(-1))));
   RegisterNativeStreams(kOwn, nullptr);
   CheckFails([] { RegisterNativeStreams(static_cast<DeviceType>(128), nullptr); },
-             "a device type has the number 128; expected 0 to 127");
+             "device type 128 is outside 0 to 127");
 }
 
 }  // namespace native_stream_test

@@ -470,9 +470,10 @@ TEST_CASE("calls are operators to who asks what is running") {
         return true;
       }
     };
-    return opkit::detail::RegisterKernel("InvokedWho", DeviceType::kCPU, "",
-                                         opkit::RegistrationPriority::kDefault, __FILE__, __LINE__,
-                                         &opkit::detail::CreateClass<WhoOp>);
+    return opkit::detail::RegisterKernel(
+        {"InvokedWho", DeviceType::kCPU, "", opkit::RegistrationPriority::kDefault, __FILE__,
+         __LINE__},
+        &opkit::detail::CreateClass<WhoOp>);
   }();
   Invoke("InvokedWho", {});
   CHECK(seen.kind == opkit::InvocationKind::kOperator);

@@ -780,7 +780,7 @@ void TellLies(void (*scene)()) {
   // The others may be true as far as the host knows.
   for (size_t next = 0; next < lies.size();) {
     const detail::ChildOutcome outcome =
-        detail::RunInChild(10, [&](const detail::ChildVoice& voice) {
+        detail::RunInChild(10, [&](const detail::ChildReporter& voice) {
           for (; next < lies.size(); ++next) {
             if (lies[next].is_refused) continue;
             voice.Step(StrCat(next));

@@ -79,7 +79,7 @@ Arguments ParseAttributes(const std::vector<std::string>& settings) {
 // Checks one operator of the library, in the child process.
 class OperatorChecks {
  public:
-  OperatorChecks(const Library& library, const CheckCommand& command, const ChildVoice& voice)
+  OperatorChecks(const Library& library, const CheckCommand& command, const ChildReporter& voice)
       : library_(library),
         attributes_(ParseAttributes(command.attributes)),
         seconds_(command.seconds),
@@ -250,7 +250,7 @@ class OperatorChecks {
   const Arguments attributes_;
   const double seconds_;  // of one step
   std::vector<Shape> shapes_;
-  const ChildVoice& voice_;
+  const ChildReporter& voice_;
   bool own_ = true;        // not another backend of an operator that exists
   bool takes_all_ = true;  // the lists of inputs that its inference takes
   std::map<std::string, std::vector<std::string>> refused_;  // by dtype, with why
@@ -297,7 +297,7 @@ Graph GraphToPartition() {
 
 // Returns the fault of a loaded library's partitioner, or a text that begins with "+" if it has
 // none.
-std::string CheckPartitioner(const std::string& name, const ChildVoice& voice) {
+std::string CheckPartitioner(const std::string& name, const ChildReporter& voice) {
   const Graph graph = GraphToPartition();
   const Tensor x = Tensor::From<float>({2, 3}, {-1.5f, -1, -0.5f, 0.25f, 0.5f, 1});
   Graph parted;
@@ -343,7 +343,7 @@ std::vector<std::string> Lines(const std::string& text) {
 }
 
 std::string Sentence(const ChildOutcome& outcome) { return outcome.failure + ": " + outcome.how; }
-void Unload(Library* library, const ChildVoice& voice) {
+void Unload(Library* library, const ChildReporter& voice) {
   voice.Step("its unloading");
   library->Unload();
   voice.Step("the end of the program");
@@ -352,7 +352,7 @@ void Unload(Library* library, const ChildVoice& voice) {
 // is the outcome of a program that only loaded it.
 std::string EndingOf(const std::string& path, double seconds, const ChildOutcome& loaded) {
   if (!loaded.failure.empty()) return Sentence(loaded) + ", at the end of a program that loaded it";
-  const ChildOutcome unloaded = RunInChild(seconds, [&](const ChildVoice& voice) {
+  const ChildOutcome unloaded = RunInChild(seconds, [&](const ChildReporter& voice) {
     Library library = LoadLibrary(path);
     voice.Answer("loaded");
     Unload(&library, voice);
@@ -366,7 +366,7 @@ void Check(const CheckCommand& command) {
   const std::string& path = command.library;
   ParseAttributes(command.attributes);  // their mistakes come before those of the library
   for (const std::string& shape : command.shapes) ParseShape(shape);
-  const ChildOutcome loaded = RunInChild(command.seconds, [&](const ChildVoice& voice) {
+  const ChildOutcome loaded = RunInChild(command.seconds, [&](const ChildReporter& voice) {
     const Library library = LoadLibrary(path);
     std::string out = StrCat(HeadOf(library), "\n", library.operators().size(), "\n");
     for (const std::string& op : library.operators())
@@ -393,8 +393,8 @@ void Check(const CheckCommand& command) {
   WriteFile("-", about[0] + "\n" + (ending.empty() ? "" : TextOf(Wrong("it " + ending))));
   int checked = 0, wrong = 0;
   // One part of the library, in a child that loads it.
-  const auto check = [&](FunctionRef<std::string(const Library&, const ChildVoice&)> answer) {
-    const ChildOutcome outcome = RunInChild(command.seconds, [&](const ChildVoice& voice) {
+  const auto check = [&](FunctionRef<std::string(const Library&, const ChildReporter&)> answer) {
+    const ChildOutcome outcome = RunInChild(command.seconds, [&](const ChildReporter& voice) {
       voice.Step("its loading");
       Library library = LoadLibrary(path);
       // Damage from outside the checker's own runs must not crash at the end of this scope.
@@ -417,7 +417,7 @@ void Check(const CheckCommand& command) {
     const std::string& summary = about[2 * i + 3];
     WriteFile("-",
               "\n" + Bold(Printable(op), stdout) + (summary.empty() ? "" : "  ") + summary + "\n");
-    check([&](const Library& library, const ChildVoice& voice) {
+    check([&](const Library& library, const ChildReporter& voice) {
       const Findings findings = OperatorChecks(library, command, voice).Check(op);
       return (findings.wrong.empty() ? "+" : "-") + TextOf(findings);
     });
@@ -426,7 +426,9 @@ void Check(const CheckCommand& command) {
   if (command.op.empty())
     for (const std::string& name : partitioners) {
       WriteFile("-", "\n" + Bold(Printable(name), stdout) + "  a partitioner\n");
-      check([&](const Library&, const ChildVoice& voice) { return CheckPartitioner(name, voice); });
+      check([&](const Library&, const ChildReporter& voice) {
+        return CheckPartitioner(name, voice);
+      });
     }
   const char* const what = checked == checked_ops ? "operator"
                            : checked_ops == 0     ? "partitioner"

@@ -22,7 +22,7 @@ Failure FailureOf(const std::string& answer) {
 }  // namespace
 
 ChildOutcome RunInChild(double seconds, const ChildWork& work) {
-  const auto guarded = [&](const ChildVoice& voice) {
+  const auto guarded = [&](const ChildReporter& voice) {
     std::optional<Failure> failure;
     try {
       return work(voice);

@@ -10,8 +10,8 @@ namespace cli {
 
 using opkit::detail::ChildEnd;
 using opkit::detail::ChildOutcome;
-using opkit::detail::ChildVoice;
-using ChildWork = std::function<ChildEnd(const ChildVoice& voice)>;
+using opkit::detail::ChildReporter;
+using ChildWork = std::function<ChildEnd(const ChildReporter& voice)>;
 
 // Calls opkit::detail::RunInChild. Rethrows a Failure of the work here, and an opkit::Error as a
 // Failure with kRunFailed.

@@ -35,7 +35,7 @@ std::string Contents(const std::string& path) {
 }
 
 void Lib(const std::string& path, double seconds) {
-  const ChildOutcome outcome = RunInChild(seconds, [&](const ChildVoice& voice) {
+  const ChildOutcome outcome = RunInChild(seconds, [&](const ChildReporter& voice) {
     voice.Answer(Contents(path));
     return ChildEnd::kAtOnce;
   });

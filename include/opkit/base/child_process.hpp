@@ -20,11 +20,11 @@ struct ChildOutcome {
 };
 
 // Sends the steps and answers of the work to the waiting process, through a pipe.
-class ChildVoice {
+class ChildReporter {
  public:
   // `to` is the pipe. Each record begins with `mark`, so that the reader detects bytes that foreign
   // code wrote there.
-  ChildVoice(int to, uint64_t mark) : to_(to), mark_(mark) {}
+  ChildReporter(int to, uint64_t mark) : to_(to), mark_(mark) {}
   // Announces the next step and starts its time limit. `limited` is false for a step that has
   // limits of its own.
   void Step(const std::string& step, bool limited = true) const;
@@ -47,7 +47,7 @@ enum class ChildEnd { kNormal, kAtOnce };
 //
 // The child has only the calling thread. Thread pools and CPU streams start new threads there; a
 // lock of the program that another thread holds at this moment stays locked.
-ChildOutcome RunInChild(double seconds, FunctionRef<ChildEnd(const ChildVoice& voice)> work);
+ChildOutcome RunInChild(double seconds, FunctionRef<ChildEnd(const ChildReporter& voice)> work);
 
 // Counts the threads of this process except the calling one, which a forked child would lack. 0 is
 // certain; a thread that has just ended may still be counted. 1 if /proc cannot be read.

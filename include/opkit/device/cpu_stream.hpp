@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "opkit/base/scoped_value.hpp"
 #include "opkit/device/context.hpp"
 #include "opkit/device/invocation.hpp"
 
@@ -115,14 +116,10 @@ inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 // stream id operators run with.
 class CPUStreamScope {
  public:
-  explicit CPUStreamScope(CPUStream& stream)
-      : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
-  CPUStreamScope(const CPUStreamScope&) = delete;
-  CPUStreamScope& operator=(const CPUStreamScope&) = delete;
-  ~CPUStreamScope() { detail::t_cpu_stream = previous_; }
+  explicit CPUStreamScope(CPUStream& stream) : stream_(detail::t_cpu_stream, &stream) {}
 
  private:
-  CPUStream* const previous_;
+  const detail::ScopedValue<CPUStream*> stream_;
 };
 
 // Issues work on a CPUStream of device {kCPUStream, index}.

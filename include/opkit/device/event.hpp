@@ -86,8 +86,8 @@ class EventState : public RefCounted {
   // Allows a late report of completion, together with later work of the same stream, because few
   // threads wait for this event. A device may then save the mark in the stream. Call it before the
   // event is recorded.
-  void SetSeldomAsked() { seldom_asked_ = true; }
-  bool seldom_asked() const { return seldom_asked_; }
+  void DeferCompletion() { defers_completion_ = true; }
+  bool defers_completion() const { return defers_completion_; }
 
   // Sets the invocation whose span in a profile ends with this event. Call it before the work is
   // issued.
@@ -116,16 +116,16 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
-  bool seldom_asked_ = false;
+  bool defers_completion_ = false;
   uint64_t span_ = 0;
 };
 
 // Makes the event states of a device type. Plain EventStates are made if none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
-std::atomic<EventStateFactory>& EventFactory(DeviceType type);
+detail::DeviceTable<EventStateFactory>& EventFactories();
 
 namespace detail {
-using ::opkit::EventFactory;
+using ::opkit::EventFactories;
 using ::opkit::EventState;
 using ::opkit::FailureContext;
 }  // namespace detail

@@ -27,19 +27,6 @@ struct LoopRunner {
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
 
-// Makes `runner` the LoopRunner of this thread during the scope.
-class OPKIT_IMAGE_LOCAL LoopRunnerScope {
- public:
-  explicit LoopRunnerScope(const LoopRunner* runner)
-      : outer_(std::exchange(t_loop_runner, runner)) {}
-  LoopRunnerScope(const LoopRunnerScope&) = delete;
-  LoopRunnerScope& operator=(const LoopRunnerScope&) = delete;
-  ~LoopRunnerScope() { t_loop_runner = outer_; }
-
- private:
-  const LoopRunner* outer_;
-};
-
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
 }  // namespace detail

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "opkit/base/scoped_value.hpp"
 #include "opkit/base/unique_function.hpp"
 #include "opkit/device/invocation.hpp"
 #include "opkit/engine/pool/idle_list.hpp"
@@ -52,13 +53,10 @@ inline constinit thread_local PoolThreadState t_pool;
 // Makes `pool` the pool that ParallelFor and TaskGroup use on this thread.
 class PoolScope {
  public:
-  explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
-  PoolScope(const PoolScope&) = delete;
-  PoolScope& operator=(const PoolScope&) = delete;
-  ~PoolScope() { detail::t_pool.pool = previous_; }
+  explicit PoolScope(ThreadPool& pool) : pool_(detail::t_pool.pool, &pool) {}
 
  private:
-  ThreadPool* previous_;
+  const detail::ScopedValue<ThreadPool*> pool_;
 };
 
 // A pool of n threads has n - 1 workers; the other thread is the one that waits (in Wait, TaskGroup

@@ -3,8 +3,7 @@
 #ifndef OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
 #define OPKIT_GRAPH_GRAPH_SUBGRAPH_HPP_
 
-#include <atomic>
-
+#include "opkit/base/hook.hpp"
 #include "opkit/graph/graph.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -13,19 +12,15 @@ namespace detail {
 // True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// Functions for nodes that carry one graph and run it: type inference and gradient. MakeSubgraph
-// sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
-// loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
-// enough: the functions depend on no data that the setting thread wrote.
-struct GraphSubgraphRules {
-  using Infer = void(const Graph& graph, InferenceContext& context);
-  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
-                            const std::vector<GradientValue>& g_output, GradientNames& names,
-                            GradientOpsMeta& meta);
-  std::atomic<Infer*> infer{nullptr};
-  std::atomic<MakeGradient*> make_gradient{nullptr};
-};
-OPKIT_IMAGE_LOCAL inline constinit GraphSubgraphRules g_graph_subgraph_rules;
+// Type inference and gradient of a node that carries one graph and runs it. MakeSubgraph fills the
+// first. AddGradients fills the second, and so does the compiled runtime when it is loaded. A
+// header-only program that calls neither does not compile the functions.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Graph& graph, InferenceContext& context)>
+    g_infer_graph_subgraph{"inference of a subgraph", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const Graph& graph, const OperatorDef& def,
+                                             const std::vector<GradientValue>& g_output,
+                                             GradientNames& names, GradientOpsMeta& meta)>
+    g_make_graph_gradient{"a gradient of a subgraph", "opkit/graph.hpp"};
 
 // A subgraph that is a Graph. MakeSubgraph makes its objects.
 class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {

@@ -79,9 +79,9 @@ uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
 // Rethrows the exception of making an operator, with the node and the kernel as context. For use in
 // a catch block.
 [[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
-// Computes the work of a run for a profile; the function behind WorkOfRun::tell.
-SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                  const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
+// Computes the work of a run for a profile; the function behind RunCost::compute.
+SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                     const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
 // Throws kInvalidArgument for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
 // Hooks to functions of kernel_candidates.hpp, which UseSelection fills. Only programs with kernels

@@ -5,6 +5,7 @@
 #define OPKIT_OP_OP_REGISTRY_HPP_
 
 #include "opkit/base/image_mode.hpp"
+#include "opkit/base/scoped_value.hpp"
 #include "opkit/op/kernel.hpp"
 #include "opkit/op/schema.hpp"
 
@@ -156,12 +157,9 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
 class OPKIT_IMAGE_LOCAL PreferenceScope {
  public:
   explicit PreferenceScope(const RefCounted& preferences);
-  PreferenceScope(const PreferenceScope&) = delete;
-  PreferenceScope& operator=(const PreferenceScope&) = delete;
-  ~PreferenceScope();
 
  private:
-  const RefCounted* const outer_;
+  const ScopedValue<const RefCounted*> preferences_;
 };
 
 }  // namespace detail

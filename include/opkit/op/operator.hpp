@@ -65,7 +65,7 @@ class Operator : public OperatorBase {
       return event().SetFinished(error_message);
     if constexpr (Context::kAsynchronous) {
       TouchedStorages(event().state()->retained);
-      if (IsEventSeldomAsked()) event().state()->SetSeldomAsked();
+      if (IsEventCompletionDeferred()) event().state()->DeferCompletion();
     }
     context_.Record(event());
   }

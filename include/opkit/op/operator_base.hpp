@@ -61,13 +61,13 @@ class ScratchMemory {
 };
 
 // Schema and backend of a run, for the profiler. Pointers, so that this header needs neither class.
-// `tell` computes the work of a run.
-struct WorkOfRun {
+// `compute` computes the work of a run; null: it is unknown.
+struct RunCost {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
-  SpanWork (*tell)(const WorkOfRun& work, const OperatorDef& def,
-                   const std::vector<TensorInfo>& inputs,
-                   const std::vector<TensorInfo>& outputs) = nullptr;
+  SpanWork (*compute)(const RunCost& cost, const OperatorDef& def,
+                      const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) = nullptr;
 };
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
@@ -78,7 +78,7 @@ class OperatorIdentity final : public FailureContext {
   OperatorDef def;
   std::string file;
   int line = 0;
-  WorkOfRun work;
+  RunCost cost;
 };
 
 // Adds to an error: the value that it is about, the operator that failed, and the operator's
@@ -176,7 +176,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
   std::string backend() const {
-    return identity_->work.backend ? *identity_->work.backend : std::string();
+    return identity_->cost.backend ? *identity_->cost.backend : std::string();
   }
   // Caffe2's spellings; every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
@@ -344,9 +344,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // thread waits.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
-  // Calls EventState::SetSeldomAsked on the events of all later runs; for executors.
-  void SetEventSeldomAsked() { event_seldom_asked_ = true; }
-  bool IsEventSeldomAsked() const { return event_seldom_asked_; }
+  // Calls EventState::DeferCompletion on the events of all later runs. Executors call it.
+  void DeferEventCompletion() { defers_event_completion_ = true; }
+  bool IsEventCompletionDeferred() const { return defers_event_completion_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
     if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
   }
@@ -400,7 +400,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache& inference() { return inference_; }
 
   // Sets where the kernel was registered; called by CreateOperator.
-  void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
+  void SetRegistration(const char* file, int line, detail::RunCost cost = {});
   // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
   // called by CreateOperator. Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
@@ -514,7 +514,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
-  bool event_seldom_asked_ = false;
+  bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   bool has_output_layouts_ = false;  // true if the configuration has one that is not standard

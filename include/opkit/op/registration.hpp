@@ -41,20 +41,25 @@ bool Registered(F add) noexcept {
     return false;
   }
 }
-OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                      RegistrationPriority priority, const char* file, int line,
+// A kernel as a macro registers it. `file` is a literal; the registry copies the other strings.
+struct KernelRegistration {
+  const char* op;
+  DeviceType device;
+  const char* backend;  // "" or "DEFAULT": the reference backend
+  RegistrationPriority priority;
+  const char* file;
+  int line;
+};
+OPKIT_IMAGE_LOCAL bool RegisterKernel(const KernelRegistration& kernel,
                                       OperatorCreator create) noexcept;
-OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device,
-                                               const char* backend, RegistrationPriority priority,
-                                               const char* file, int line, OperatorCreator create,
-                                               KernelProposer propose,
+OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const KernelRegistration& kernel,
+                                               OperatorCreator create, KernelProposer propose,
                                                KernelFuser fuse = {}) noexcept;
 // Registers a plain function as creator, so that a registering unit need not compile
 // OperatorCreator.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
-OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                        RegistrationPriority priority, const char* file, int line,
+OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
@@ -79,26 +84,22 @@ consteval bool HasMemberPropose() {
 }
 
 template <class Op>
-OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
-                                     RegistrationPriority priority, const char* file,
-                                     int line) noexcept {
+OPKIT_IMAGE_LOCAL bool RegisterClass(const KernelRegistration& kernel) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose, &Op::Fuse);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose, &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose);
   } else {
     if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the message of CreateClass
       static_assert(!HasMemberPropose<Op>(),
                     "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
                     "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
-    return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
+    return RegisterFunction(kernel, &CreateClass<Op>);
   }
 }
 
 template <template <class...> class Op>
-bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, const char*, int) {
+bool RegisterClass(const KernelRegistration&) {
   static_assert(std::is_void_v<Op<CPUContext>>,
                 "REGISTER_*_OPERATOR(name, Class): Class is a class template; write its context as "
                 "well, such as Class<CPUContext>");
@@ -142,14 +143,14 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
-           #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
+           {#name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__}))
 // Registers by string, for names that are not identifiers and for kernels of another binary's
 // operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
-          string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+          {string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__})
 // Sets the rank of a backend: selection tries the backends that no node or preference names by
 // rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
@@ -168,9 +169,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
-                                      __VA_ARGS__)
+      ::opkit::detail::RegisterKernel(                                                             \
+          {#name, device, "DEFAULT", ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__}, \
+          __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
   OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)

@@ -46,7 +46,7 @@ class CUDAEventState final : public EventState {
     const bool timed = IsTimed();
     if (timed) wanted_ = true;  // the profile needs the times even if no thread waits for them
     CUDAMark mark;
-    if (timed || !seldom_asked() || stream.is_foreign()) mark = stream.Mark(timed);
+    if (timed || !defers_completion() || stream.is_foreign()) mark = stream.Mark(timed);
     {
       // Before Schedule(), so that a thread that reads SCHEDULED finds the stream.
       std::lock_guard lock(mark_mutex_);
@@ -170,9 +170,9 @@ class CUDAEventState final : public EventState {
 };
 
 inline const bool cuda_events_registered = [] {
-  EventFactory(DeviceType::kCUDA)
-      .store([](Device) -> IntrusivePtr<EventState> { return MakeIntrusive<CUDAEventState>(); },
-             std::memory_order_release);
+  EventFactories()[DeviceType::kCUDA].store(
+      [](Device) -> IntrusivePtr<EventState> { return MakeIntrusive<CUDAEventState>(); },
+      std::memory_order_release);
   return true;
 }();
 

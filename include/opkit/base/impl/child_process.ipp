@@ -106,10 +106,10 @@ inline void WriteRecord(int to, uint64_t mark, ChildRecord kind, const std::stri
   WriteAll(to, &head, sizeof head);
   WriteAll(to, text.data(), text.size());
 }
-OPKIT_INLINE void ChildVoice::Step(const std::string& step, bool limited) const {
+OPKIT_INLINE void ChildReporter::Step(const std::string& step, bool limited) const {
   WriteRecord(to_, mark_, limited ? ChildRecord::kStep : ChildRecord::kUnlimitedStep, step);
 }
-OPKIT_INLINE void ChildVoice::Answer(const std::string& answer) const {
+OPKIT_INLINE void ChildReporter::Answer(const std::string& answer) const {
   WriteRecord(to_, mark_, ChildRecord::kAnswer, answer);
 }
 
@@ -123,10 +123,10 @@ inline void CrashPlainly() {
 }
 
 [[noreturn]] inline void RunAsChild(int to, uint64_t mark,
-                                    FunctionRef<ChildEnd(const ChildVoice&)> work) {
+                                    FunctionRef<ChildEnd(const ChildReporter&)> work) {
   ChildEnd end = ChildEnd::kAtOnce;
   try {
-    end = work(ChildVoice(to, mark));
+    end = work(ChildReporter(to, mark));
   } catch (...) {
     const Error error = CurrentError();
     WriteRecord(to, mark, ChildRecord::kThrown, static_cast<char>(error.code()) + error.message());
@@ -193,7 +193,7 @@ inline int KillChildren() {
 // Forks the child from the keeper process and runs KeepChild. `parent` is the process that called
 // RunInChild.
 [[noreturn]] inline void StartAndKeepChild(pid_t parent, int to, uint64_t mark,
-                                           FunctionRef<ChildEnd(const ChildVoice&)> work) {
+                                           FunctionRef<ChildEnd(const ChildReporter&)> work) {
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
@@ -236,7 +236,7 @@ inline std::string EndingOfChild(pid_t keeper) {
 }
 
 OPKIT_INLINE ChildOutcome RunInChild(double seconds,
-                                     FunctionRef<ChildEnd(const ChildVoice& voice)> work) {
+                                     FunctionRef<ChildEnd(const ChildReporter& voice)> work) {
   int ends[2];
   std::fflush(nullptr);  // else the child would write the buffered text again
   if (pipe2(ends, O_CLOEXEC) != 0)

@@ -6,8 +6,8 @@
 
 #include "opkit/base/interned_names.hpp"
 #include "opkit/base/name_index.hpp"
-#include "opkit/base/own_names.hpp"
 #include "opkit/base/platform.hpp"
+#include "opkit/base/registration/own_names.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -23,7 +23,7 @@ struct InternedNames {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Global(); };
+      g_delete_names.Fill([] { delete &Global(); });
       pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
                      [] { Global().mutex.ResetAfterFork(); });
       return made;

@@ -78,7 +78,7 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
                ": only dense tensors of the standard layout leave a device; convert it there "
                "first"),
         &from);
-  target = to.PreparedFor(from);
+  target = to.CopyDestination(from);
 }
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {

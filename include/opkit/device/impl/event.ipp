@@ -53,7 +53,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
-  seldom_asked_ = false;
+  defers_completion_ = false;
   span_ = 0;
   callbacks_.clear();
   retained.clear();
@@ -114,10 +114,9 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   }
 }
 
-OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
-  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+OPKIT_INLINE detail::DeviceTable<EventStateFactory>& EventFactories() {
+  static constinit detail::DeviceTable<EventStateFactory> table;
+  return table;
 }
 
 OPKIT_INLINE void Event::SetFinished(const char* error_message) {
@@ -176,8 +175,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
-  // Acquire: pairs with the backend's store, which publishes the backend's set-up.
-  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  const EventStateFactory factory = EventFactories().Find(device_.type);
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 

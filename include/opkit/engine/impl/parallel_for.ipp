@@ -60,7 +60,7 @@ inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, 
   Mutex mutex;
   const auto work = [&] {
     const auto invocation = InvocationScope::Adopt(loop.invocation);
-    const LoopRunnerScope nested(&kInPlace);
+    const ScopedValue nested(t_loop_runner, &kInPlace);
     loop.RunChunks(mutex);
   };
   own.run(count, work);

@@ -127,7 +127,7 @@ inline void InferGraphSubgraph(const Graph& body, InferenceContext& context) {
     InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
 }
 OPKIT_INLINE void UseInferenceOfGraphSubgraphs() {
-  g_graph_subgraph_rules.infer.store(&InferGraphSubgraph, std::memory_order_relaxed);
+  g_infer_graph_subgraph.Fill(&InferGraphSubgraph);
 }
 
 }  // namespace detail

@@ -28,13 +28,11 @@ class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (auto* const infer = g_graph_subgraph_rules.infer.load(std::memory_order_relaxed))
-      infer(graph, context);
+    if (g_infer_graph_subgraph) g_infer_graph_subgraph(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    auto* const make = g_graph_subgraph_rules.make_gradient.load(std::memory_order_relaxed);
-    return make && make(graph, def, g_output, names, meta);
+    return g_make_graph_gradient && g_make_graph_gradient(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
     std::vector<int> mutated;

@@ -224,7 +224,7 @@ class CheckedNode {
 class CheckSession {
  public:
   CheckSession(const OpSchema& its_schema, OperatorDef node, const CheckOptions& wanted,
-               const ChildVoice* to_parent, bool without_threads)
+               const ChildReporter* to_parent, bool without_threads)
       : schema(its_schema),
         def(std::move(node)),
         options(Effective(wanted, its_schema)),
@@ -350,9 +350,9 @@ class CheckSession {
   const OpSchema& schema;
   const OperatorDef def;
   const CheckOptions options;
-  const ChildVoice* const voice;  // to the waiting parent process; null outside a child
-  const bool lacks_threads;       // a child whose parent had more threads
-  const std::string value;        // "mode=same", not the default; or empty
+  const ChildReporter* const voice;  // to the waiting parent process; null outside a child
+  const bool lacks_threads;          // a child whose parent had more threads
+  const std::string value;           // "mode=same", not the default; or empty
   const Kernel* kernel = nullptr;
   const Kernel* reference = nullptr;  // null while the reference itself is checked
   const CheckCase* tested = nullptr;  // the current inputs

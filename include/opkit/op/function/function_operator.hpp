@@ -64,7 +64,7 @@ using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const Operator
                                                                   const KernelConfig*,
                                                                   FunctionRecord, FunctionPass,
                                                                   size_t device);
-std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
+DeviceTable<FunctionOperatorFactory>& FunctionFactories();
 
 }  // namespace detail
 
@@ -73,7 +73,7 @@ std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 // `type` is another device type that Context serves.
 template <DeviceContext Context>
 bool EnableFunctionOperators(DeviceType type = Context::kDeviceType) {
-  detail::FunctionFactory(type).store(
+  detail::FunctionFactories()[type].store(
       [](const OperatorDef& def, Workspace* ws, const KernelConfig* config,
          detail::FunctionRecord record, FunctionPass pass,
          size_t device) -> std::unique_ptr<OperatorBase> {

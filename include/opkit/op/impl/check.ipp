@@ -463,7 +463,7 @@ inline void CheckKernels(CheckSession& session, const std::vector<Tensor>* given
 // Checks the operator with every value of its string attributes, one at a time, except attributes
 // that the caller gives.
 inline CheckReport CheckValues(const OpSchema& schema, CheckOptions options,
-                               const ChildVoice* voice, bool lacks_threads) {
+                               const ChildReporter* voice, bool lacks_threads) {
   std::vector<std::pair<const AttributeSchema*, std::string>> open;  // and the value checked first
   for (const AttributeSchema& attribute : schema.attributes()) {
     if (attribute.values.empty() || attribute.type != AttributeType::kString ||
@@ -505,11 +505,11 @@ inline constexpr char kLacksThreads[] =
 // caller requests it, or if a thread of this process may have to complete the operator's runs.
 inline CheckReport CheckInChild(
     const std::string& op, const CheckOptions& options,
-    FunctionRef<CheckReport(const ChildVoice* voice, bool lacks_threads)> body) {
+    FunctionRef<CheckReport(const ChildReporter* voice, bool lacks_threads)> body) {
   if (!options.in_child) return body(nullptr, false);
   constexpr char kNeedsTheParent[] = "parent";
   const bool has_threads = CountOtherThreads() > 0;
-  const ChildOutcome outcome = RunInChild(options.hang_seconds, [&](const ChildVoice& voice) {
+  const ChildOutcome outcome = RunInChild(options.hang_seconds, [&](const ChildReporter& voice) {
     voice.Step("in its inference");
     try {
       voice.Answer(PackReport(body(&voice, has_threads)));
@@ -533,7 +533,7 @@ inline CheckReport CheckInChild(
 OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const CheckOptions& options) {
   const detail::RegistryUse use;
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  return detail::CheckInChild(op, options, [&](const detail::ChildVoice* voice, bool lacks) {
+  return detail::CheckInChild(op, options, [&](const detail::ChildReporter* voice, bool lacks) {
     return detail::CheckValues(schema, options, voice, lacks);
   });
 }
@@ -547,7 +547,7 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
     Throw(ErrorCode::kInvalidArgument, "CheckOperator of ", ToString(def), " needs ",
           def.inputs().size(), " inputs, found ", inputs.size());
   return detail::CheckInChild(def.type(), options,
-                              [&](const detail::ChildVoice* voice, bool lacks) {
+                              [&](const detail::ChildReporter* voice, bool lacks) {
                                 detail::CheckSession session(schema, def, options, voice, lacks);
                                 detail::CheckKernels(session, &inputs);
                                 return std::move(session.report);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/scoped_value.hpp"
 #include "opkit/op/boundary/host/program_host.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/typed/typed_class.hpp"
@@ -184,35 +185,31 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
         "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
 }
 
-OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                               const std::vector<TensorInfo>& inputs,
-                               const std::vector<TensorInfo>& outputs) {
+OPKIT_INLINE SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                                  const std::vector<TensorInfo>& inputs,
+                                  const std::vector<TensorInfo>& outputs) {
   std::string shapes;
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
   uint32_t shapes_name = InternNameIfRoom(shapes);
   if (shapes_name == 0) shapes_name = InternName("(other shapes)");
-  const OpCost cost = work.schema->Cost(def, inputs, outputs);
-  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*work.backend)};
+  const OpCost cost = run.schema->Cost(def, inputs, outputs);
+  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*run.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
-  struct InConstruction {
-    const ArgumentCheck outer;
-    ~InConstruction() { t_argument_check = outer; }
-  };
   try {
-    const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
+    const ScopedValue check(t_argument_check, {&schema, &CheckDeclares});
     const MakeTyped make_typed =
         kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
     std::unique_ptr<OperatorBase> op =
         kernel.typed ? make_typed(*kernel.typed, def, ws) : kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &ComputeWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     op->SetMutatedInputs(MutatedInputs(schema, def));
     return op;

@@ -65,8 +65,7 @@ inline const KeptPreferences* PreferencesOfThread() {
 }
 
 OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
-    : outer_(std::exchange(t_preferences, &preferences)) {}
-OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
+    : preferences_(t_preferences, &preferences) {}
 
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 

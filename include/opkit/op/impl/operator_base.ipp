@@ -265,19 +265,18 @@ OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
-  const detail::WorkOfRun& work = identity_->work;
-  SpanSink* const sink = work.tell ? detail::EndSpanForWork() : nullptr;
+  const detail::RunCost& cost = identity_->cost;
+  SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
   if (!sink) return;
   try {
-    sink->Describe(work.tell(work, def(), InputTypes(), OutputTypes()));
+    sink->Describe(cost.compute(cost, def(), InputTypes(), OutputTypes()));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
-OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line,
-                                                detail::WorkOfRun work) {
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line, detail::RunCost cost) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
-  identity->work = work;
+  identity->cost = cost;
   identity->file = file;
   identity->line = line;
   identity_ = identity;

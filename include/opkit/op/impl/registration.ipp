@@ -9,46 +9,39 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
-inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
-                          RegistrationPriority priority, const char* file, int line,
-                          OperatorCreator create) {
+inline Kernel PlainKernel(const KernelRegistration& from, OperatorCreator create) {
   Kernel kernel;
-  kernel.op = op;
-  kernel.device = device;
-  if (*backend && std::string_view(backend) != "DEFAULT") kernel.backend = backend;
-  kernel.priority = priority;
-  kernel.file = file;
-  kernel.line = line;
+  kernel.op = from.op;
+  kernel.device = from.device;
+  if (*from.backend && std::string_view(from.backend) != "DEFAULT") kernel.backend = from.backend;
+  kernel.priority = from.priority;
+  kernel.file = from.file;
+  kernel.line = from.line;
   kernel.create = std::move(create);
   return kernel;
 }
-OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                 RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterKernel(const KernelRegistration& kernel,
                                  OperatorCreator create) noexcept {
   return Registered([&] {
     UseOperatorCalls();
-    OpRegistry::Global().AddKernel(
-        PlainKernel(op, device, backend, priority, file, line, std::move(create)));
+    OpRegistry::Global().AddKernel(PlainKernel(kernel, std::move(create)));
   });
 }
-OPKIT_INLINE bool RegisterProposingKernel(const char* op, DeviceType device, const char* backend,
-                                          RegistrationPriority priority, const char* file, int line,
-                                          OperatorCreator create, KernelProposer propose,
-                                          KernelFuser fuse) noexcept {
+OPKIT_INLINE bool RegisterProposingKernel(const KernelRegistration& kernel, OperatorCreator create,
+                                          KernelProposer propose, KernelFuser fuse) noexcept {
   return Registered([&] {
     UseOperatorCalls();
     UseSelection();
-    Kernel kernel = PlainKernel(op, device, backend, priority, file, line, std::move(create));
-    kernel.proposes_layouts = true;
-    kernel.propose = std::move(propose);
-    kernel.fuse = std::move(fuse);
-    OpRegistry::Global().AddKernel(std::move(kernel));
+    Kernel proposing = PlainKernel(kernel, std::move(create));
+    proposing.proposes_layouts = true;
+    proposing.propose = std::move(propose);
+    proposing.fuse = std::move(fuse);
+    OpRegistry::Global().AddKernel(std::move(proposing));
   });
 }
-OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                   RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterFunction(const KernelRegistration& kernel,
                                    CreateFunction create) noexcept {
-  return RegisterKernel(op, device, backend, priority, file, line, create);
+  return RegisterKernel(kernel, create);
 }
 OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
                                               std::string (*why_not)()) noexcept {

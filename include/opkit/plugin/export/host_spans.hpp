@@ -6,6 +6,7 @@
 #include <new>
 
 #include "opkit/base/interned_names.hpp"
+#include "opkit/base/scoped_value.hpp"
 #include "opkit/device/invocation.hpp"
 #include "opkit/op/boundary/host/program_host.hpp"
 
@@ -28,12 +29,10 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   // Marks the next span of this thread with the operator's name as opened by the host already.
   class Known {
    public:
-    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
+    explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
 
    private:
-    const uint32_t outer_;
+    const ScopedValue<uint32_t> name_;
   };
 
   void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {

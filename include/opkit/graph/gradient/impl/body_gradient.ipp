@@ -123,9 +123,7 @@ OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
   return true;
 }
 
-OPKIT_INLINE void UseGradientsOfGraphSubgraphs() {
-  g_graph_subgraph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
-}
+OPKIT_INLINE void UseGradientsOfGraphSubgraphs() { g_make_graph_gradient.Fill(&MakeBodyGradient); }
 #ifdef OPKIT_COMPILED
 [[maybe_unused]] static const bool kDifferentiatesGraphSubgraphs =
     (UseGradientsOfGraphSubgraphs(), true);

@@ -272,7 +272,7 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
     // Host work completes its own event, also when it fails; it needs no polling.
     if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
     step.implied = FollowsFromOthers(static_cast<int>(i));
-    if (step.implied) step.op->SetEventSeldomAsked();
+    if (step.implied) step.op->DeferEventCompletion();
     (step.implied ? implied_ : polled_).push_back(static_cast<int>(i));
   }
 }

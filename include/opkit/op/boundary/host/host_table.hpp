@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "opkit/base/scoped_value.hpp"
 #include "opkit/op/boundary/host/program_host.hpp"
 #include "opkit/op/function/log_hook.hpp"
 
@@ -22,13 +23,8 @@ inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the 
 OPKIT_COLD HostError& CurrentHostError();
 // Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
- public:
-  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  ~HostErrorScope() { t_host_error = outer_; }
-
- private:
   HostErrorSlot slot_;
-  HostErrorSlot* outer_;
+  const ScopedValue<HostErrorSlot*> scope_{t_host_error, &slot_};
 };
 
 // Keeps the exception in flight as this thread's failure, and returns the status for it; for use in

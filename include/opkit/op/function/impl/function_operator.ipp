@@ -15,10 +15,9 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type) {
-  static std::atomic<FunctionOperatorFactory> factories[AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+OPKIT_INLINE DeviceTable<FunctionOperatorFactory>& FunctionFactories() {
+  static constinit DeviceTable<FunctionOperatorFactory> table;
+  return table;
 }
 
 // Makes the operators of a record. Not a lambda: a lambda would have FunctionOpHost's hidden
@@ -30,8 +29,7 @@ struct FunctionOperatorCreator {
 
   std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws,
                                            const KernelConfig* config) const {
-    const FunctionOperatorFactory factory =
-        FunctionFactory(def.device().type).load(std::memory_order_acquire);
+    const FunctionOperatorFactory factory = FunctionFactories().Find(def.device().type);
     if (!factory)
       throw UnsupportedOperatorFeature(
           StrCat("function operators cannot run on ", def.device().type,

@@ -83,7 +83,7 @@ class FunctionViews {
     if (!bound_ || inferred_ != op_.inference().version() || !op_.inference().fresh()) return false;
     for (const BoundTensor& one : bound_tensors_)
       if (!one.blob->Holds(one.tensor) ||
-          !one.tensor->Is(one.data, one.dtype, one.extents, one.rank))
+          !one.tensor->IsDenseAt(one.data, one.dtype, one.extents, one.rank))
         return false;
     return true;
   }

@@ -5,7 +5,7 @@
 #include <list>
 
 #include "opkit/base/algorithm.hpp"
-#include "opkit/base/own_names.hpp"
+#include "opkit/base/registration/own_names.hpp"
 #include "opkit/core/layout_hooks.hpp"
 #include "opkit/device/native_stream.hpp"
 #include "opkit/op/boundary/convert/op_conversion.hpp"

@@ -36,13 +36,13 @@ class LibraryDevice final : public Allocator {
       : device_(device), name_(device.name), library_(std::move(library)) {}
   const char* name() const override { return name_.c_str(); }
 
-  // Returns the device of a type; null if no loaded library brings it.
-  static std::atomic<LibraryDevice*>& Of(DeviceType type) {
-    static constinit std::atomic<LibraryDevice*> devices[AllocatorTable::kSlots] = {};
-    return devices[Index(static_cast<int>(type))];
+  // Returns the devices that loaded libraries bring.
+  static DeviceTable<LibraryDevice*>& All() {
+    static constinit DeviceTable<LibraryDevice*> table;
+    return table;
   }
   static std::string WhyNot(Device device) {
-    const LibraryDevice* self = Of(device.type).load(std::memory_order_acquire);
+    const LibraryDevice* self = All().Find(device.type);
     if (!self) return "the library that brings it is unloaded";
     if (!self->device_.available) return {};
     const HostErrorScope message;
@@ -54,7 +54,7 @@ class LibraryDevice final : public Allocator {
   static void Copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes,
                    void*) {
     const Device here = kDirection == OPKIT_DEVICE_TO_HOST ? from_device : to_device;
-    const LibraryDevice* self = Of(here.type).load(std::memory_order_acquire);
+    const LibraryDevice* self = All().Find(here.type);
     if (!self) Throw(ErrorCode::kUnsupported, here, ": the library that brings it is unloaded");
     CallLibraryFunction(
         self->library_,
@@ -174,11 +174,11 @@ inline void AddLibraryDevice(LoadedLibrary& loaded, const opkit_device& device) 
   if (!device.alloc || !device.free || !device.copy)
     RefuseDescription(library, StrCat("has device '", name, "' without alloc, free or copy"));
   const auto type = static_cast<DeviceType>(device.type);
-  if (type < DeviceType::kFirstUserDevice || device.type >= AllocatorTable::kSlots)
+  if (type < DeviceType::kFirstUserDevice || device.type >= kDeviceSlots)
     RefuseDescription(
         library, StrCat("gives device '", name, "' the number ", device.type),
         StrCat("devices of one's own have ", static_cast<int>(DeviceType::kFirstUserDevice), " to ",
-               AllocatorTable::kSlots - 1));
+               kDeviceSlots - 1));
   if (Allocators()[type].load())
     RefuseDescription(library,
                       StrCat("brings device '", name, "', number ", device.type,
@@ -187,7 +187,7 @@ inline void AddLibraryDevice(LoadedLibrary& loaded, const opkit_device& device) 
   RegisterDeviceType(type, {name, type, false});
   loaded.devices.push_back(type);
   auto* const made = new LibraryDevice(device, library);
-  LibraryDevice::Of(type).store(made, std::memory_order_release);
+  LibraryDevice::All()[type].store(made, std::memory_order_release);
   SetAllocator(type, made);
   SetDeviceAvailability(type, &LibraryDevice::WhyNot);
   RegisterCopy(DeviceType::kCPU, type, &LibraryDevice::Copy<OPKIT_HOST_TO_DEVICE>);
@@ -255,9 +255,9 @@ OPKIT_INLINE void RemoveLayoutsOf(LoadedLibrary& loaded) {
     RegisterCopy(DeviceType::kCPU, type, nullptr);
     RegisterCopy(type, DeviceType::kCPU, nullptr);
     RegisterCopy(type, type, nullptr);
-    FunctionFactory(type).store(nullptr, std::memory_order_release);
+    FunctionFactories()[type].store(nullptr, std::memory_order_release);
     SetAllocator(type, nullptr);
-    delete LibraryDevice::Of(type).exchange(nullptr);
+    delete LibraryDevice::All()[type].exchange(nullptr);
   }
   loaded.devices.clear();
 }
