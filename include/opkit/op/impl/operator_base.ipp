@@ -382,7 +382,7 @@ OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) 
   return def().args().Find(name);
 }
 OPKIT_INLINE const Attribute* OperatorBase::FindDefault(std::string_view name) const {
-  const OpSchema* const known = identity_->work.schema;
+  const OpSchema* const known = identity_->cost.schema;
   const OpSchema* const schema = known ? known : detail::t_argument_check.schema;
   return schema ? detail::DefaultOf(&schema->attributes(), name) : nullptr;
 }
