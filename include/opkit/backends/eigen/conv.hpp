@@ -15,9 +15,8 @@ namespace detail {
 // Runs tasks of a ConvPlan, one after another, with the scratch memory of one thread.
 class ConvTasks {
  public:
-  ConvTasks(const ConvPlan& plan, const float* x, const float* w, const float* b, float* y,
-            float* scratch)
-      : plan_(plan), x_(x), w_(w), b_(b), y_(y), scratch_(scratch) {}
+  ConvTasks(const ConvPlan& plan, const ConvData<float>& data, float* scratch)
+      : plan_(plan), data_(data), scratch_(scratch) {}
 
   void Run(int64_t task) {
     auto take = [&](int64_t count) {
@@ -53,7 +52,7 @@ class ConvTasks {
     const int64_t at = block_.row * plane.columns.output + block_.column;
     if (plan_.source == ConvPlan::Source::kImage) {
       const float* image =
-          x_ + ((image_ * plan_.groups + group_) * plan_.planes + first) * plane.input();
+          data_.x + ((image_ * plan_.groups + group_) * plan_.planes + first) * plane.input();
       // Pack the last pixels: a whole vector there could read outside the tensor.
       const int64_t tail = block_.columns % kLanes, whole = block_.columns - tail;
       if (whole > 0) RunLines({image + at, plan_.offsets.data(), 0, 1, whole, at}, first, count);
@@ -81,7 +80,7 @@ class ConvTasks {
     const int64_t kernel = plan_.planes / plan_.sizes.channels;
     const int64_t plane = OuterPlane(plan_.sizes.axes, outer_, index % kernel);
     if (plane < 0) return nullptr;
-    return x_ +
+    return data_.x +
            ((image_ * plan_.groups + group_) * plan_.sizes.channels + index / kernel) *
                plan_.sizes.input_pixels +
            plane * plan_.plane.input();
@@ -121,15 +120,15 @@ class ConvTasks {
     tile.output_line = plan_.plane.columns.output;
     tile.add = first > 0;
     const int64_t channel = group_ * plan_.sizes.outputs + output_;
-    const float* weights = w_ + channel * plan_.depth + first * plan_.taps;
+    const float* weights = data_.w + channel * plan_.depth + first * plan_.taps;
     float* output =
-        y_ +
+        data_.y +
         ((image_ * plan_.groups * plan_.sizes.outputs + channel) * plan_.outer_outputs + outer_) *
             plan_.plane.output() +
         lines.output;
     auto run = [&](int64_t row, int64_t line, int64_t pixel, int64_t last, TileFunction function) {
       tile.weights = weights + row * plan_.depth;
-      tile.bias = b_ ? b_ + channel + row : nullptr;
+      tile.bias = data_.bias ? data_.bias + channel + row : nullptr;
       tile.input = lines.input + line * lines.input_line + pixel;
       tile.output = output + row * tile.output_row + line * tile.output_line + pixel;
       tile.last = last;
@@ -156,8 +155,8 @@ class ConvTasks {
   }
 
   const ConvPlan& plan_;
-  const float *x_, *w_, *b_;
-  float *y_, *scratch_;
+  const ConvData<float> data_;
+  float* scratch_;
   // The position of the task.
   int64_t output_ = 0, outputs_ = 0, outer_ = 0, group_ = 0, image_ = 0;
   WindowBlock block_;
@@ -179,10 +178,10 @@ class ConvAlgorithm {
   void MakeTables() {
     if (plan_) plan_->MakeTables();
   }
-  void Run(const float* x, const float* w, const float* bias, float* y, void* scratch) const {
-    if (im2col_) return im2col_->Run(x, w, bias, y, static_cast<float*>(scratch));
+  void Run(const ConvData<float>& data, void* scratch) const {
+    if (im2col_) return im2col_->Run(data, static_cast<float*>(scratch));
     plan_->Run(scratch, threads_, [&](int64_t begin, int64_t end, float* memory) {
-      ConvTasks tasks(*plan_, x, w, bias, y, memory);
+      ConvTasks tasks(*plan_, data, memory);
       for (int64_t task = begin; task < end; ++task) tasks.Run(task);
     });
   }
@@ -216,21 +215,19 @@ class ConvEigenOp final : public ConvOpBase {
 
   bool RunOnDevice() override {
     RequireFloat32(*this);
-    const Tensor &x = DenseInput(0), &w = DenseInput(1);
+    const Shape &x = Input(0).shape(), &w = Input(1).shape();
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
     const int threads = ThreadPool::Current().threads();
-    if (!algorithm_ || x.shape() != x_shape_ || w.shape() != w_shape_ || threads != threads_) {
+    if (!algorithm_ || x != x_shape_ || w != w_shape_ || threads != threads_) {
       algorithm_ = std::make_unique<detail::ConvAlgorithm>(
-          ConvSizes::Of(attributes_, groups_, x.shape(), w.shape()), groups_, threads);
+          ConvSizes::Of(attributes_, groups_, x, w), groups_, threads);
       algorithm_->MakeTables();
-      x_shape_ = x.shape();
-      w_shape_ = w.shape();
+      x_shape_ = x;
+      w_shape_ = w;
       threads_ = threads;
     }
-    algorithm_->Run(x.data<float>(), w.data<float>(),
-                    HasInput(2) ? DenseInput(2).data<float>() : nullptr, y->mutable_data<float>(),
-                    Scratch(algorithm_->ScratchBytes()));
+    algorithm_->Run(this->DataOf<float>(*y), Scratch(algorithm_->ScratchBytes()));
     return true;
   }
 

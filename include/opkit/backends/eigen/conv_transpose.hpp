@@ -99,24 +99,25 @@ inline void AddWindows(const ConvTransposePlan& plan, const float* products, int
 }
 
 // Runs one task. `products` is its scratch memory.
-inline void RunConvTransposeTask(const ConvTransposePlan& plan, const float* x, const float* w,
-                                 const float* bias, float* y, float* products, int64_t task) {
+inline void RunConvTransposeTask(const ConvTransposePlan& plan, const ConvData<float>& data,
+                                 float* products, int64_t task) {
   const ConvSizes& sizes = plan.sizes;
   const int64_t first = task % plan.output_blocks * plan.block_outputs;
   const int64_t outputs = (std::min)(plan.block_outputs, sizes.outputs - first);
   const int64_t image = task / plan.output_blocks;  // counts images of groups
   const int64_t group = image % plan.groups, channel = group * sizes.outputs + first;
-  x += image * sizes.channels * sizes.input_pixels;
-  y += (image * sizes.outputs + first) * sizes.output_pixels;
+  const float* x = data.x + image * sizes.channels * sizes.input_pixels;
+  float* y = data.y + (image * sizes.outputs + first) * sizes.output_pixels;
   const int64_t weight_row = sizes.outputs * sizes.kernel;
-  w += group * sizes.channels * weight_row + first * sizes.kernel;
+  const float* w = data.w + group * sizes.channels * weight_row + first * sizes.kernel;
   for (int64_t m = 0; m < outputs; ++m)
-    std::fill_n(y + m * sizes.output_pixels, sizes.output_pixels, bias ? bias[channel + m] : 0.f);
+    std::fill_n(y + m * sizes.output_pixels, sizes.output_pixels,
+                data.bias ? data.bias[channel + m] : 0.f);
   for (int64_t line = 0; line < plan.lines; line += plan.block_lines) {
     const int64_t lines = (std::min)(plan.block_lines, plan.lines - line);
     const int64_t pixels = lines * plan.line.output;
-    Gemm<float>(outputs * sizes.kernel, pixels, sizes.channels, 1, {w, weight_row, true},
-                {x + line * plan.line.output, sizes.input_pixels}, 0, products, pixels, 1);
+    Gemm<float>({outputs * sizes.kernel, pixels, sizes.channels}, 1, {w, weight_row, true},
+                {x + line * plan.line.output, sizes.input_pixels}, {products, pixels}, 1);
     for (int64_t m = 0; m < outputs; ++m)
       AddWindows(plan, products + m * sizes.kernel * pixels, pixels, line, lines,
                  y + m * sizes.output_pixels);
@@ -144,24 +145,21 @@ class ConvTransposeEigenOp final : public ConvTransposeOpBase {
 
   bool RunOnDevice() override {
     RequireFloat32(*this);
-    const Tensor &x = DenseInput(0), &w = DenseInput(1);
+    const Shape &x = Input(0).shape(), &w = Input(1).shape();
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
     const int threads = ThreadPool::Current().threads();
-    if (!plan_ || !(x.shape() == x_shape_) || !(w.shape() == w_shape_)) {
-      plan_ = std::make_unique<detail::ConvTransposePlan>(
-          PlanOf(attributes_, groups_, x.shape(), w.shape()));
-      x_shape_ = x.shape();
-      w_shape_ = w.shape();
+    if (!plan_ || x != x_shape_ || w != w_shape_) {
+      plan_ = std::make_unique<detail::ConvTransposePlan>(PlanOf(attributes_, groups_, x, w));
+      x_shape_ = x;
+      w_shape_ = w;
     }
     const detail::ConvTransposePlan& plan = *plan_;
-    const float *images = x.data<float>(), *weights = w.data<float>();
-    const float* bias = HasInput(2) ? DenseInput(2).data<float>() : nullptr;
-    float* out = y->mutable_data<float>();
+    const ConvData<float> data = this->DataOf<float>(*y);
     plan.Run(Scratch(plan.ScratchBytes(threads)), threads,
              [&](int64_t begin, int64_t end, float* scratch) {
                for (int64_t task = begin; task < end; ++task)
-                 detail::RunConvTransposeTask(plan, images, weights, bias, out, scratch, task);
+                 detail::RunConvTransposeTask(plan, data, scratch, task);
              });
     return true;
   }

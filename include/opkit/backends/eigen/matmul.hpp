@@ -48,7 +48,7 @@ class MatMulEigenOp final : public StandardOperator {
       const T *left = a.data<T>(), *right = b.data<T>();
       T* out = y->mutable_data<T>();
       if (count == 1 || (b.numel() == k * n && !sizes_.a_repeats))
-        return Gemm<T>(m * count, n, k, 1, {left, k}, {right, n}, 0, out, n);
+        return Gemm<T>({m * count, n, k}, 1, {left, k}, {right, n}, {out, n});
       constexpr double kChunkFlops = 1e6;
       const double flops =
           2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
@@ -60,8 +60,8 @@ class MatMulEigenOp final : public StandardOperator {
       auto multiply = [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const auto [in_a, in_b] = sizes_.products[detail::Index(i)];
-          Gemm<T>(m, n, k, 1, {left + in_a * m * k, k}, {right + in_b * k * n, n}, 0,
-                  out + i * m * n, n, inner);
+          Gemm<T>({m, n, k}, 1, {left + in_a * m * k, k}, {right + in_b * k * n, n},
+                  {out + i * m * n, n}, inner);
         }
       };
       inner > 1 ? multiply(0, count) : ParallelForRange(count, grain, multiply);
@@ -91,9 +91,9 @@ class MatMulGradientEigenOp final : public MatMulGradientOpBase {
         const int64_t n = sizes.n, k = sizes.k;
         const GemmMatrix<T> dz{dy + at * m * n, n};
         if (of_b_)
-          Gemm<T>(k, n, m, 1, {left + in_a * m * k, k, true}, dz, beta, out + in_b * k * n, n);
+          Gemm<T>({k, n, m}, 1, {left + in_a * m * k, k, true}, dz, {out + in_b * k * n, n, beta});
         else
-          Gemm<T>(m, k, n, 1, dz, {right + in_b * k * n, n, true}, beta, out + in_a * m * k, k);
+          Gemm<T>({m, k, n}, 1, dz, {right + in_b * k * n, n, true}, {out + in_a * m * k, k, beta});
       };
       const auto count = static_cast<int64_t>(sizes.products.size());
       if (count > 0 && b.numel() == sizes.k * sizes.n && !sizes.a_repeats)
@@ -116,12 +116,14 @@ class GemmEigenOp final : public GemmOpBase {
     return detail::VisitFloats(*this, [&]<class T>() {
       Tensor* y = InferredOutput(0);
       const Tensor &a = DenseInput(0), &b = DenseInput(1);
-      const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(trans_a_ ? 0 : 1);
+      const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(gemm_.trans_a ? 0 : 1);
       T* out = y->mutable_data<T>();
-      const bool adds = HasInput(2) && beta_ != 0;
+      const bool adds = HasInput(2) && gemm_.beta != 0;
       if (adds) FillWithC(m, n, DenseInput(2), out);
-      Gemm<T>(m, n, k, static_cast<T>(alpha_), {a.data<T>(), trans_a_ ? m : k, trans_a_},
-              {b.data<T>(), trans_b_ ? k : n, trans_b_}, static_cast<T>(adds ? 1 : 0), out, n);
+      Gemm<T>({m, n, k}, static_cast<T>(gemm_.alpha),
+              {a.data<T>(), gemm_.trans_a ? m : k, gemm_.trans_a},
+              {b.data<T>(), gemm_.trans_b ? k : n, gemm_.trans_b},
+              {out, n, static_cast<T>(adds ? 1 : 0)});
     });
   }
 
@@ -135,9 +137,9 @@ class GemmEigenOp final : public GemmOpBase {
       Eigen::Map<Row> row(out + i * n, n);
       const T* from = c.data<T>() + i * step[0];
       if (step[1] == 0 && n > 0)
-        row.setConstant(static_cast<T>(beta_) * *from);
+        row.setConstant(static_cast<T>(gemm_.beta) * *from);
       else
-        row = static_cast<T>(beta_) * Eigen::Map<const Row>(from, n);
+        row = static_cast<T>(gemm_.beta) * Eigen::Map<const Row>(from, n);
     }
   }
 };

@@ -31,7 +31,7 @@ struct RecurrentPass {
     const GemmMatrix<float> weights =
         packed ? GemmMatrix<float>{packed + first * hidden, width}
                : GemmMatrix<float>{r + first * hidden * hidden, hidden, true};
-    Gemm<float>(rows, gates * hidden, hidden, 1, {state, hidden}, weights, beta, out, stride);
+    Gemm<float>({rows, gates * hidden, hidden}, 1, {state, hidden}, weights, {out, stride, beta});
   }
   // Clips the values if `clips`, and applies activation number `function`, in place.
   void Activate(int function, float* values, int64_t count, bool clips = true) const {
@@ -267,8 +267,9 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
     for (int64_t row = 0; in.b && row < rows; ++row)
       for (int64_t j = 0; j < width; ++j)
         gates[row * width + j] = bias_w[j] + (j < added ? pass.bias_r[j] : 0);
-    Gemm<float>(rows, width, sizes.input, 1, {in.x, sizes.input},
-                {in.w + d * width * sizes.input, sizes.input, true}, in.b ? 1 : 0, gates, width);
+    Gemm<float>({rows, width, sizes.input}, 1, {in.x, sizes.input},
+                {in.w + d * width * sizes.input, sizes.input, true},
+                {gates, width, in.b ? 1.f : 0.f});
     return pass;
   }
   // Runs all steps of direction `d` and writes the states to `y`, if it is not null.

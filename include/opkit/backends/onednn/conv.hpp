@@ -11,6 +11,17 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
+// A convolution as its node and its tensors describe it.
+struct OnednnConvNode {
+  const WindowAttributes& attributes;
+  int64_t groups;
+  const Shape &x, &w, &y;
+  bool has_bias;
+  OnednnType type;
+  OnednnEpilogue epilogue = {};
+  std::vector<OnednnOperand> operands = {};  // of the epilogue
+};
+
 // A convolution of known shapes, in the terms of oneDNN. Makes its primitives.
 class OnednnConv {
  public:
@@ -18,17 +29,17 @@ class OnednnConv {
   using Desc = dnnl::memory::desc;
   using Kernel = dnnl::convolution_forward::primitive_desc;
 
-  OnednnConv(const WindowAttributes& attributes, int64_t groups, const Shape& x, const Shape& w,
-             const Shape& y, bool has_bias, OnednnType type, const OnednnEpilogue& epilogue = {},
-             std::vector<OnednnOperand> operands = {})
-      : x_(OnednnDims(x)),
-        y_(OnednnDims(y)),
-        type_(type),
-        groups_(groups),
-        has_bias_(has_bias),
-        epilogue_(epilogue),
-        operands_(std::move(operands)) {
-    const ConvSizes sizes = ConvSizes::Of(attributes, groups, x, w);
+  explicit OnednnConv(const OnednnConvNode& node)
+      : x_(OnednnDims(node.x)),
+        y_(OnednnDims(node.y)),
+        type_(node.type),
+        groups_(node.groups),
+        has_bias_(node.has_bias),
+        epilogue_(node.epilogue),
+        operands_(node.operands) {
+    const Shape &x = node.x, &w = node.w, &y = node.y;
+    const int64_t groups = groups_;
+    const ConvSizes sizes = ConvSizes::Of(node.attributes, groups, x, w);
     if (groups > 1) w_.push_back(groups);
     w_.push_back(w[0] / groups);
     for (int axis = 1; axis < w.rank(); ++axis) w_.push_back(w[axis]);
@@ -62,8 +73,9 @@ class OnednnConv {
         const int64_t first = x_[0] * i / parts;
         OnednnConv part = *this;
         part.x_[0] = part.y_[0] = x_[0] * (i + 1) / parts - first;
-        pieces.push_back(part.PieceOf(w, x_block, y_block, first * Padded(x_, x_block) / x_[0], 0,
-                                      0, first * Padded(y_, y_block) / y_[0]));
+        pieces.push_back(part.PieceOf(
+            w, x_block, y_block,
+            {.x = first * Padded(x_, x_block) / x_[0], .y = first * Padded(y_, y_block) / y_[0]}));
       }
       return pieces;
     }
@@ -84,13 +96,14 @@ class OnednnConv {
         pieces.clear();
         break;
       }
-      const int64_t x_at =
-          is_depthwise ? first * Padded(x_, x_block) / PaddedChannels(x_, x_block) : 0;
-      const int64_t y_at = first * Padded(y_, y_block) / PaddedChannels(y_, y_block);
-      const int64_t w_at = first / AxisBlock(w) * w.get_strides()[0];
-      pieces.push_back(part.Piece(kernel, x_at, w_at, first, y_at));
+      pieces.push_back(part.Piece(
+          kernel,
+          {.x = is_depthwise ? first * Padded(x_, x_block) / PaddedChannels(x_, x_block) : 0,
+           .w = first / AxisBlock(w) * w.get_strides()[0],
+           .bias = first,
+           .y = first * Padded(y_, y_block) / PaddedChannels(y_, y_block)}));
     }
-    if (pieces.empty()) pieces.push_back(PieceOf(w, x_block, y_block, 0, 0, 0, 0));
+    if (pieces.empty()) pieces.push_back(PieceOf(w, x_block, y_block, {}));
     return pieces;
   }
 
@@ -115,30 +128,26 @@ class OnednnConv {
   }
   Desc AnyWeights() const { return {w_, type_, dnnl::memory::format_tag::any}; }
   Desc BiasDesc() const { return RowMajorDesc({y_[1]}, type_); }
-  // True for a kernel that oneDNN compiles for this CPU. Its other kernels are slower than any
-  // other backend.
-  static bool IsCompiled(const Kernel& kernel) {
-    const std::string name = kernel.impl_info_str();
-    return name.find("ref") == std::string::npos && name.find("gemm") == std::string::npos;
-  }
 
  private:
-  OnednnPiece PieceOf(const Desc& w, int64_t x_block, int64_t y_block, int64_t x_at, int64_t w_at,
-                      int64_t bias_at, int64_t y_at) const {
-    return Piece(Make(ImageDesc(x_block), w, OutputDesc(y_block)), x_at, w_at, bias_at, y_at);
+  // The first elements of a piece in each tensor.
+  struct Begin {
+    int64_t x = 0, w = 0, bias = 0, y = 0;
+  };
+  OnednnPiece PieceOf(const Desc& w, int64_t x_block, int64_t y_block, const Begin& at) const {
+    return Piece(Make(ImageDesc(x_block), w, OutputDesc(y_block)), at);
   }
-  OnednnPiece Piece(const Kernel& kernel, int64_t x_at, int64_t w_at, int64_t bias_at,
-                    int64_t y_at) const {
+  OnednnPiece Piece(const Kernel& kernel, const Begin& at) const {
     OnednnPiece piece{
         dnnl::convolution_forward(kernel),
-        {{DNNL_ARG_SRC, kernel.src_desc(), x_at}, {DNNL_ARG_WEIGHTS, kernel.weights_desc(), w_at}},
+        {{DNNL_ARG_SRC, kernel.src_desc(), at.x}, {DNNL_ARG_WEIGHTS, kernel.weights_desc(), at.w}},
         kernel.scratchpad_desc()};
-    if (has_bias_) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc(), bias_at});
-    piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), y_at});
+    if (has_bias_) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc(), at.bias});
+    piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), at.y});
     std::vector<int64_t> begins;
     for (const OnednnOperand operand : operands_)
-      begins.push_back(operand == OnednnOperand::kWhole      ? y_at
-                       : operand == OnednnOperand::kChannels ? bias_at
+      begins.push_back(operand == OnednnOperand::kWhole      ? at.y
+                       : operand == OnednnOperand::kChannels ? at.bias
                                                              : 0);
     epilogue_.AddArguments(OperandDescs(kernel.dst_desc()), begins, piece);
     return piece;
@@ -227,7 +236,7 @@ class ConvOnednnOp final : public ConvOpBase {
           StrCat("it has kernels for 1 to 3 spatial axes, and X is ", ToString(x)));
     const int64_t groups = detail::ConvGroups(query.def);
     const bool has_bias = query.inputs.size() > 2 && !query.def.inputs()[2].empty();
-    const detail::OnednnConv conv(WindowAttributes(query.def), groups, x, w, y, has_bias, type);
+    const detail::OnednnConv conv({WindowAttributes(query.def), groups, x, w, y, has_bias, type});
     const OnednnScope scope;
     std::vector<KernelConfig> configs;
     std::string why = "its weights are not constant, and would be converted in every run";
@@ -268,9 +277,9 @@ class ConvOnednnOp final : public ConvOpBase {
     if (operand >= 0) operands.push_back(query.next.inputs[detail::Index(operand)].shape.ToShape());
     const Shape x = query.node.inputs[0].shape.ToShape(), w = query.node.inputs[1].shape.ToShape();
     const detail::OnednnConv conv(
-        WindowAttributes(made.def), detail::ConvGroups(made.def), x, w, y,
-        !made.def.inputs()[2].empty(), detail::OnednnTypeOf(query.node.inputs[0].dtype),
-        detail::OnednnEpilogue(made.def, kFirstOperand), Spreads(operands, y));
+        {WindowAttributes(made.def), detail::ConvGroups(made.def), x, w, y,
+         !made.def.inputs()[2].empty(), detail::OnednnTypeOf(query.node.inputs[0].dtype),
+         detail::OnednnEpilogue(made.def, kFirstOperand), Spreads(operands, y)});
     const std::vector<Layout>& layouts = made.config.input_layouts;
     const int64_t x_block = detail::OnednnBlockOf(layouts[0]);
     try {
@@ -278,9 +287,7 @@ class ConvOnednnOp final : public ConvOpBase {
       const auto kernel =
           conv.Make(conv.ImageDesc(x_block), WeightsOf(conv, layouts[1]),
                     conv.OutputDesc(detail::OnednnBlockOf(made.config.output_layouts[0])));
-      const std::string_view name = kernel.impl_info_str();
-      if (x_block > 0 ? !detail::OnednnConv::IsCompiled(kernel)
-                      : name.find("ref") != std::string_view::npos)
+      if (x_block > 0 ? !detail::IsOnednnCompiled(kernel) : detail::IsOnednnReference(kernel))
         return {};
     } catch (const dnnl::error&) {
       return {};
@@ -303,8 +310,8 @@ class ConvOnednnOp final : public ConvOpBase {
       std::vector<Shape> operands;
       for (size_t i = 0; i < epilogue_.operands(); ++i)
         operands.push_back(Input(static_cast<int>(kFirstOperand + i)).shape());
-      const detail::OnednnConv conv(attributes_, groups_, x.shape(), w.shape(), y->shape(),
-                                    HasInput(2), type, epilogue_, Spreads(operands, y->shape()));
+      const detail::OnednnConv conv({attributes_, groups_, x.shape(), w.shape(), y->shape(),
+                                     HasInput(2), type, epilogue_, Spreads(operands, y->shape())});
       return conv.Cut(threads, WeightsOf(conv, w.layout()), detail::OnednnBlockOf(x.layout()),
                       detail::OnednnBlockOf(y->layout()));
     });
@@ -346,7 +353,7 @@ class ConvOnednnOp final : public ConvOpBase {
     try {
       const auto kernel = conv.Make(conv.ImageDesc(takes_standard ? 0 : block), conv.AnyWeights(),
                                     conv.OutputDesc(block));
-      if (!detail::OnednnConv::IsCompiled(kernel))
+      if (!detail::IsOnednnCompiled(kernel))
         return StrCat("oneDNN has only '", kernel.impl_info_str(), "' for it");
       KernelConfig& config = configs.emplace_back();
       config.input_layouts.resize(query.inputs.size());
@@ -366,8 +373,7 @@ class ConvOnednnOp final : public ConvOpBase {
       return;
     try {
       const auto kernel = conv.Make(conv.ImageDesc(0), conv.StandardWeights(), conv.OutputDesc(0));
-      if (std::string_view(kernel.impl_info_str()).find("ref") != std::string_view::npos) return;
-      configs.emplace_back();
+      if (!detail::IsOnednnReference(kernel)) configs.emplace_back();
     } catch (const dnnl::error&) {  // then there is no second configuration
     }
   }

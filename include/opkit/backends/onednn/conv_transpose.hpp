@@ -115,9 +115,9 @@ class ConvTransposeOnednnOp final : public ConvTransposeOpBase {
     try {
       const OnednnScope scope;
       const auto kernel = conv.Make(block, conv.AnyWeights());
-      if (const std::string_view name = kernel.impl_info_str();
-          name.find("ref") != std::string_view::npos || name.find("gemm") != std::string_view::npos)
-        throw UnsupportedOperatorFeature(StrCat("oneDNN has only '", name, "' for it"));
+      if (!detail::IsOnednnCompiled(kernel))
+        throw UnsupportedOperatorFeature(
+            StrCat("oneDNN has only '", kernel.impl_info_str(), "' for it"));
       KernelConfig config = detail::OnednnBlocksConfig(query, block, false);
       config.input_layouts[1] = detail::OnednnLayout(kernel.weights_desc(), conv.StandardWeights());
       return {config};

@@ -159,7 +159,7 @@ class FusedMatMul {
     try {
       const OnednnScope scope;
       const auto kernel = product.Make(product.WeightsOf(made.config.input_layouts[1]));
-      if (std::string_view(kernel.impl_info_str()).find("ref") != std::string_view::npos) return {};
+      if (IsOnednnReference(kernel)) return {};
     } catch (const dnnl::error&) {
       return {};
     }
@@ -247,12 +247,11 @@ class GemmOnednnOp final : public GemmOpBase {
     const DType dtype = query.inputs[0].dtype;
     const detail::OnednnType type = detail::RequireOnednnType(dtype);
     RequireOnednnTensors(query, 3, dtype);
-    const Arguments& args = query.def.args();
-    const bool has_c = query.inputs.size() > 2 && !query.def.inputs()[2].empty();
-    return ProductOf(query.inputs[0].shape.ToShape(), query.inputs[1].shape.ToShape(),
-                     has_c ? query.inputs[2].shape.ToShape() : Shape{}, type, has_c,
-                     args.Get<float>("alpha", 1.f), args.Get<float>("beta", 1.f),
-                     args.Get<int64_t>("transA", 0) != 0, args.Get<int64_t>("transB", 0) != 0)
+    std::optional<Shape> c;
+    if (query.inputs.size() > 2 && !query.def.inputs()[2].empty())
+      c = query.inputs[2].shape.ToShape();
+    return ProductOf(detail::GemmAttributes(query.def), query.inputs[0].shape.ToShape(),
+                     query.inputs[1].shape.ToShape(), c, type)
         .Propose(query);
   }
   // Copies transB only, because Propose refuses the other attributes of Gemm.
@@ -271,24 +270,27 @@ class GemmOnednnOp final : public GemmOpBase {
                    {a.raw_data(), b.raw_data(), HasInput(2) ? DenseInput(2).raw_data() : nullptr,
                     y->raw_data()},
                    [&](int threads) {
+                     std::optional<Shape> c;
+                     if (HasInput(2)) c = Input(2).shape();
                      const detail::OnednnProduct product =
-                         ProductOf(a.shape(), b.shape(), HasInput(2) ? Input(2).shape() : Shape{},
-                                   type, HasInput(2), alpha_, beta_, trans_a_, trans_b_);
+                         ProductOf(gemm_, a.shape(), b.shape(), c, type);
                      return product.Cut(threads, product.WeightsOf(b.layout()));
                    });
     return true;
   }
 
  private:
-  static detail::OnednnProduct ProductOf(const Shape& a, const Shape& b, const Shape& c,
-                                         detail::OnednnType type, bool has_c, float alpha,
-                                         float beta, bool trans_a, bool trans_b) {
+  // `c`: nullopt without a C.
+  static detail::OnednnProduct ProductOf(const detail::GemmAttributes& attributes, const Shape& a,
+                                         const Shape& b, const std::optional<Shape>& c,
+                                         detail::OnednnType type) {
+    const auto& [alpha, beta, trans_a, trans_b] = attributes;
     const int64_t n = b[trans_b ? 0 : 1], k = b[trans_b ? 1 : 0];
     if (trans_a || alpha != 1 || a.numel() == 0 || n == 0)
       throw UnsupportedOperatorFeature("it has no factor alpha, no transposed A, no empty A");
-    if (has_c && (beta != 1 || c.rank() < 1 || c.dim(-1) != n || c.numel() != n))
+    if (c && (beta != 1 || c->rank() < 1 || c->dim(-1) != n || c->numel() != n))
       throw UnsupportedOperatorFeature("it adds a row C, with the factor 1, alone");
-    return {a[0], n, k, type, trans_b, has_c};
+    return {a[0], n, k, type, trans_b, c.has_value()};
   }
 
   detail::OnednnPrimitive primitive_;

@@ -119,6 +119,19 @@ inline dnnl::primitive_attr OnednnAttributes() {
   return attributes;
 }
 
+// IsOnednnReference: true for a kernel of plain loops. IsOnednnCompiled: true for a kernel that
+// oneDNN compiles for this CPU; its kernels that call a matrix product are slower than other
+// backends.
+template <class Kernel>
+bool IsOnednnReference(const Kernel& kernel) {
+  return std::string_view(kernel.impl_info_str()).find("ref") != std::string_view::npos;
+}
+template <class Kernel>
+bool IsOnednnCompiled(const Kernel& kernel) {
+  return !IsOnednnReference(kernel) &&
+         std::string_view(kernel.impl_info_str()).find("gemm") == std::string_view::npos;
+}
+
 // Returns the number of pieces for `flops` operations on `threads` threads, from 1 to `most`.
 inline int64_t OnednnPieces(double flops, int threads, int64_t most) {
   constexpr double kPieceFlops = 2.5e5;  // about 2 us; waking another thread takes less than 1 us

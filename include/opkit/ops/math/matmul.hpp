@@ -98,6 +98,17 @@ inline void InferMatMul(InferenceContext& c) {
   c.SetOutput(0, dtype, SymbolicShape(std::move(out)));
 }
 
+// The attributes of a Gemm.
+struct GemmAttributes {
+  explicit GemmAttributes(const OperatorDef& def)
+      : alpha(def.args().Get<float>("alpha", 1.f)),
+        beta(def.args().Get<float>("beta", 1.f)),
+        trans_a(def.args().Get<int64_t>("transA", 0) != 0),
+        trans_b(def.args().Get<int64_t>("transB", 0) != 0) {}
+  float alpha, beta;
+  bool trans_a, trans_b;
+};
+
 inline void InferGemm(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
   for (int i = 0; i < 2; ++i)
@@ -105,7 +116,8 @@ inline void InferGemm(InferenceContext& c) {
       Throw(ErrorCode::kInvalidArgument, "Gemm: input ", i, " is ", ToString(c.input(i)),
             ", expected a matrix; use MatMul for batches");
   const SymbolicShape &a = c.input_shape(0), &b = c.input_shape(1);
-  const int ta = c.Arg<int64_t>("transA", 0) != 0, tb = c.Arg<int64_t>("transB", 0) != 0;
+  const GemmAttributes attributes(c.def());
+  const int ta = attributes.trans_a, tb = attributes.trans_b;
   SymbolicShape out = SymbolicShape::OfRank(2);
   if (a.has_rank()) out[0] = a[ta];
   if (b.has_rank()) out[1] = b[1 - tb];
@@ -131,17 +143,16 @@ OPKIT_NODE_GRADIENT(MatMul) {
 
 // With Y = alpha A' B' + beta C: dA' = alpha dY B'^T, dB' = alpha A'^T dY.
 OPKIT_NODE_GRADIENT(Gemm) {
-  const float alpha = Def().args().Get<float>("alpha", 1.f);
-  const int64_t trans_a = Def().args().Get<int64_t>("transA", 0) != 0;
-  const int64_t trans_b = Def().args().Get<int64_t>("transB", 0) != 0;
+  const GemmAttributes attributes(Def());
+  const int64_t trans_a = attributes.trans_a, trans_b = attributes.trans_b;
   const auto give = [&](int i, const std::string& a, int64_t turn_a, const std::string& b,
                         int64_t turn_b) {
-    Give(i, "Gemm", {a, b}, {{"alpha", alpha}, {"transA", turn_a}, {"transB", turn_b}});
+    Give(i, "Gemm", {a, b}, {{"alpha", attributes.alpha}, {"transA", turn_a}, {"transB", turn_b}});
   };
   trans_a ? give(0, I(1), trans_b, GO(0), 1) : give(0, GO(0), 0, I(1), 1 - trans_b);
   trans_b ? give(1, GO(0), 1, I(0), trans_a) : give(1, I(0), 1 - trans_a, GO(0), 0);
   if (Def().inputs().size() > 2 && !Def().inputs()[2].empty())
-    GiveSummed(2, GO(0), Def().args().Get<float>("beta", 1.f));
+    GiveSummed(2, GO(0), attributes.beta);
 }
 
 }  // namespace detail
@@ -177,10 +188,7 @@ class GemmOpBase : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
-  const float alpha_ = GetSingleArgument<float>("alpha", 1.f);
-  const float beta_ = GetSingleArgument<float>("beta", 1.f);
-  const bool trans_a_ = GetSingleArgument<int64_t>("transA", 0) != 0;
-  const bool trans_b_ = GetSingleArgument<int64_t>("transB", 0) != 0;
+  const detail::GemmAttributes gemm_{def()};
 };
 
 class GemmOp final : public GemmOpBase {
@@ -191,20 +199,20 @@ class GemmOp final : public GemmOpBase {
     return Visit<MatrixTypes>([&]<class T>() {
       Tensor* y = InferredOutput(0);
       const Tensor &a = DenseInput(0), &b = DenseInput(1);
-      const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(trans_a_ ? 0 : 1);
-      const int64_t a_row = trans_a_ ? 1 : k, a_inner = trans_a_ ? m : 1;
-      const int64_t b_inner = trans_b_ ? 1 : n, b_column = trans_b_ ? k : 1;
+      const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(gemm_.trans_a ? 0 : 1);
+      const int64_t a_row = gemm_.trans_a ? 1 : k, a_inner = gemm_.trans_a ? m : 1;
+      const int64_t b_inner = gemm_.trans_b ? 1 : n, b_column = gemm_.trans_b ? k : 1;
       const T *left = a.data<T>(), *right = b.data<T>(), *bias = nullptr;
       Dims step = {0, 0};
-      if (HasInput(2) && beta_ != 0) {
+      if (HasInput(2) && gemm_.beta != 0) {
         bias = DenseInput(2).data<T>();
         step = BroadcastStrides(Input(2).shape(), y->shape());
       }
       T* out = y->mutable_data<T>();
       ParallelFor(m, [&](int64_t i) {
         for (int64_t j = 0; j < n; ++j) {
-          const auto sum = detail::DotProduct<T>(alpha_ == 0 ? 0 : k, {left, i * a_row, a_inner},
-                                                 {right, j * b_column, b_inner});
+          const auto sum = detail::DotProduct<T>(
+              gemm_.alpha == 0 ? 0 : k, {left, i * a_row, a_inner}, {right, j * b_column, b_inner});
           const T* c = bias ? bias + i * step[0] + j * step[1] : nullptr;
           out[i * n + j] = Combine<T>(sum, c);
         }
@@ -216,15 +224,16 @@ class GemmOp final : public GemmOpBase {
   template <class T>
   T Combine(detail::SumType<T> sum, const T* c) const {
     if constexpr (std::is_integral_v<T>) {
-      if (alpha_ == 1 && (!c || beta_ == 1))
+      if (gemm_.alpha == 1 && (!c || gemm_.beta == 1))
         return static_cast<T>(c ? sum + detail::ToSum(*c) : sum);
       // Scaled integers are computed as real numbers.
-      const double real = static_cast<double>(alpha_) * static_cast<double>(static_cast<T>(sum)) +
-                          (c ? static_cast<double>(beta_) * static_cast<double>(*c) : 0);
+      const double real =
+          static_cast<double>(gemm_.alpha) * static_cast<double>(static_cast<T>(sum)) +
+          (c ? static_cast<double>(gemm_.beta) * static_cast<double>(*c) : 0);
       return detail::ToElement<T>(real);
     } else {
-      sum *= static_cast<double>(alpha_);
-      if (c) sum += static_cast<double>(beta_) * static_cast<double>(*c);
+      sum *= static_cast<double>(gemm_.alpha);
+      if (c) sum += static_cast<double>(gemm_.beta) * static_cast<double>(*c);
       return detail::ToElement<T>(sum);
     }
   }
@@ -331,7 +340,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Gemm)
     .Arg<int64_t>("transB", "1: B is transposed first", 0)
     .Cost([](const OperatorDef& def, auto& inputs, auto& outputs) {
       const SymbolicShape& a = inputs[0].shape;
-      const int inner = def.args().Get<int64_t>("transA", 0) != 0 ? 0 : 1;
+      const int inner = detail::GemmAttributes(def).trans_a ? 0 : 1;
       return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() == 2 ? a[inner] : Dim());
     })
     .Infer(&detail::InferGemm);

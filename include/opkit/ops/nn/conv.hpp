@@ -110,6 +110,13 @@ struct ConvSizes {
   }
 };
 
+// The elements of a convolution's tensors. `bias` is null without one.
+template <class T>
+struct ConvData {
+  const T *x, *w, *bias;
+  T* y;
+};
+
 // The base of the kernels of Conv and, with its own attributes, of ConvTranspose.
 template <class Attributes>
 class BasicConvOpBase : public StandardOperator {
@@ -117,6 +124,12 @@ class BasicConvOpBase : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
+  template <class T>
+  ConvData<T> DataOf(Tensor& y) {
+    return {DenseInput(0).data<T>(), DenseInput(1).data<T>(),
+            HasInput(2) ? DenseInput(2).data<T>() : nullptr, y.mutable_data<T>()};
+  }
+
   const Attributes attributes_{def()};
   const int64_t groups_ = detail::ConvGroups(def());
 };
@@ -129,13 +142,11 @@ class ConvOp final : public ConvOpBase {
 
   bool RunOnDevice() override {
     return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
-      const Tensor &x = DenseInput(0), &w = DenseInput(1);
       Tensor* y = InferredOutput(0);
       if (y->numel() == 0) return true;
-      const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
-      const T* bias = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
-      const T *images = x.data<T>(), *weights = w.data<T>();
-      T* out = y->mutable_data<T>();
+      const ConvSizes sizes =
+          ConvSizes::Of(attributes_, groups_, Input(0).shape(), Input(1).shape());
+      const ConvData<T> data = this->DataOf<T>(*y);
       const int64_t all_outputs = groups_ * sizes.outputs;
       ParallelForRange(sizes.output_pixels, kAutoGrain, [&](int64_t begin, int64_t end) {
         WindowTaps taps(sizes.axes);
@@ -144,9 +155,9 @@ class ConvOp final : public ConvOpBase {
           for (int64_t plane = 0; plane < sizes.batch * all_outputs; ++plane) {
             const int64_t n = plane / all_outputs, m = plane % all_outputs;
             const T* image =
-                images + (n * groups_ + m / sizes.outputs) * sizes.channels * sizes.input_pixels;
-            const T* kernel = weights + m * sizes.channels * sizes.kernel;
-            double sum = bias ? static_cast<double>(bias[m]) : 0;
+                data.x + (n * groups_ + m / sizes.outputs) * sizes.channels * sizes.input_pixels;
+            const T* kernel = data.w + m * sizes.channels * sizes.kernel;
+            double sum = data.bias ? static_cast<double>(data.bias[m]) : 0;
             for (int64_t channel = 0; channel < sizes.channels; ++channel) {
               for (const WindowTap& tap : covered)
                 sum +=
@@ -154,7 +165,7 @@ class ConvOp final : public ConvOpBase {
               image += sizes.input_pixels;
               kernel += sizes.kernel;
             }
-            out[plane * sizes.output_pixels + pixel] = static_cast<T>(sum);
+            data.y[plane * sizes.output_pixels + pixel] = static_cast<T>(sum);
           }
         }
       });

@@ -128,13 +128,11 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
 
   bool RunOnDevice() override {
     return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
-      const Tensor &x = DenseInput(0), &w = DenseInput(1);
       Tensor* y = InferredOutput(0);
       if (y->numel() == 0) return true;
-      const ConvSizes sizes = ConvTransposeSizes(attributes_, groups_, x.shape(), w.shape());
-      const T* bias = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
-      const T *images = x.data<T>(), *weights = w.data<T>();
-      T* out = y->mutable_data<T>();
+      const ConvSizes sizes =
+          ConvTransposeSizes(attributes_, groups_, Input(0).shape(), Input(1).shape());
+      const ConvData<T> data = this->DataOf<T>(*y);
       const int64_t all_outputs = groups_ * sizes.outputs;
       ParallelForRange(sizes.batch * all_outputs, kAutoGrain, [&](int64_t begin, int64_t end) {
         WindowTaps taps(sizes.axes);
@@ -142,19 +140,20 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
         for (int64_t plane = begin; plane < end; ++plane) {
           const int64_t n = plane / all_outputs, m = plane % all_outputs;
           const int64_t group = m / sizes.outputs;
-          sums.assign(sums.size(), bias ? static_cast<double>(bias[m]) : 0);
+          sums.assign(sums.size(), data.bias ? static_cast<double>(data.bias[m]) : 0);
           for (int64_t pixel = 0; pixel < sizes.input_pixels; ++pixel) {
             const std::vector<WindowTap>& covered = taps.At(pixel);
             for (int64_t c = group * sizes.channels; c < (group + 1) * sizes.channels; ++c) {
               const auto value = static_cast<double>(
-                  images[(n * groups_ * sizes.channels + c) * sizes.input_pixels + pixel]);
-              const T* kernel = weights + (c * sizes.outputs + m % sizes.outputs) * sizes.kernel;
+                  data.x[(n * groups_ * sizes.channels + c) * sizes.input_pixels + pixel]);
+              const T* kernel = data.w + (c * sizes.outputs + m % sizes.outputs) * sizes.kernel;
               for (const WindowTap& tap : covered)
                 sums[detail::Index(tap.input)] += value * static_cast<double>(kernel[tap.kernel]);
             }
           }
           for (int64_t pixel = 0; pixel < sizes.output_pixels; ++pixel)
-            out[plane * sizes.output_pixels + pixel] = static_cast<T>(sums[detail::Index(pixel)]);
+            data.y[plane * sizes.output_pixels + pixel] =
+                static_cast<T>(sums[detail::Index(pixel)]);
         }
       });
       return true;

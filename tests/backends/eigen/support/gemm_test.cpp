@@ -54,7 +54,7 @@ void CheckAgainstLoops(int64_t m, int64_t n, int64_t k, uint64_t seed) {
           for (int64_t j = 0; j < n; ++j)
             c[static_cast<size_t>(i * stride_c + j)] = std::numeric_limits<T>::quiet_NaN();
       const auto expected = Expected<T>(m, n, k, T(0.75), left, right, beta, c, stride_c);
-      Gemm<T>(m, n, k, T(0.75), left, right, beta, c.data(), stride_c);
+      Gemm<T>({m, n, k}, T(0.75), left, right, {c.data(), stride_c, beta});
       const double tolerance = (sizeof(T) == 4 ? 1e-6 : 1e-14) * static_cast<double>(k + 4);
       size_t wrong = 0;
       for (size_t i = 0; i < c.size(); ++i)
@@ -84,15 +84,15 @@ TEST_CASE("Gemm is the product of matrices, transposed or not, with strides") {
 
 TEST_CASE("Gemm without an inner extent scales the result, without elements does nothing") {
   std::vector<float> c = {1, 2, 3, 4};
-  Gemm<float>(2, 2, 0, 1, {}, {}, 0.5f, c.data(), 2);
+  Gemm<float>({2, 2, 0}, 1, {}, {}, {c.data(), 2, 0.5f});
   CHECK(c == std::vector<float>{0.5f, 1, 1.5f, 2});
   const std::vector<float> nan(4, std::numeric_limits<float>::quiet_NaN());
-  Gemm<float>(2, 2, 2, 0, {nan.data(), 2}, {nan.data(), 2}, 2, c.data(), 2);
+  Gemm<float>({2, 2, 2}, 0, {nan.data(), 2}, {nan.data(), 2}, {c.data(), 2, 2});
   CHECK(c == std::vector<float>{1, 2, 3, 4});
-  Gemm<float>(2, 2, 0, 1, {}, {}, 0, c.data(), 2);
+  Gemm<float>({2, 2, 0}, 1, {}, {}, {c.data(), 2});
   CHECK(c == std::vector<float>(4, 0.f));
-  Gemm<float>(0, 2, 5, 1, {}, {}, 0, static_cast<float*>(nullptr), 2);
-  Gemm<float>(2, 0, 5, 1, {}, {}, 0, static_cast<float*>(nullptr), 0);
+  Gemm<float>({0, 2, 5}, 1, {}, {}, {nullptr, 2});
+  Gemm<float>({2, 0, 5}, 1, {}, {}, {nullptr, 0});
 }
 
 TEST_CASE("Gemm gives the same bits on any number of threads") {
@@ -113,8 +113,8 @@ TEST_CASE("Gemm gives the same bits on any number of threads") {
         ThreadPool pool(threads);
         PoolScope scope(pool);
         std::vector<float> c(static_cast<size_t>(m * n), 1.f);
-        Gemm<float>(m, n, k, 1.5f, {a.data(), ta ? m : k, ta}, {b.data(), tb ? k : n, tb}, 0.25f,
-                    c.data(), n);
+        Gemm<float>({m, n, k}, 1.5f, {a.data(), ta ? m : k, ta}, {b.data(), tb ? k : n, tb},
+                    {c.data(), n, 0.25f});
         if (first.empty()) first = c;
         REQUIRE(c == first);
       }

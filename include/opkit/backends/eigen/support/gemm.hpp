@@ -18,6 +18,24 @@ struct GemmMatrix {
   const T* data = nullptr;
   int64_t stride = 0;
   bool transposed = false;
+
+  // Returns the factor without its first rows and columns.
+  GemmMatrix From(int64_t row, int64_t column) const {
+    return {data + (transposed ? row + column * stride : row * stride + column), stride,
+            transposed};
+  }
+};
+// The result C of Gemm, row-major with rows `stride` elements apart: `beta` times its old value
+// plus the product. If beta is 0, C need not be initialized.
+template <class T>
+struct GemmResult {
+  T* data = nullptr;
+  int64_t stride = 0;
+  T beta = 0;
+};
+// C is m by n; the sums of the product have k summands.
+struct GemmSize {
+  int64_t m, n, k;
 };
 
 namespace detail {
@@ -44,33 +62,44 @@ struct GemmBlock {
   static constexpr int64_t kRows = Traits::nr;
 };
 
-// Computes y[rows] += alpha * M[rows, depth] x[depth], with steps between the elements of x and of
-// y. M is row-major, or column-major with `columns`; its rows or columns are `stride` elements
-// apart.
+// A vector with `step` elements from one of its elements to the next, the first of those that begin
+// `stride` elements apart.
 template <class T>
-void Gemv(int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride, bool columns,
-          const T* x, int64_t step_x, T* y, int64_t step_y) {
-  const ConstEigenVector<T> in(x, depth, Eigen::InnerStride<Eigen::Dynamic>(step_x));
-  EigenVector<T> out(y, rows, Eigen::InnerStride<Eigen::Dynamic>(step_y));
-  const Eigen::OuterStride<Eigen::Dynamic> outer(stride);
-  if (columns) {
-    const ConstEigenMatrix<T, Eigen::ColMajor> m(matrix, rows, depth, outer);
+struct StridedVector {
+  T* data;
+  int64_t step, stride;
+
+  // Returns vector `r` from element `i` on.
+  StridedVector At(int64_t r, int64_t i) const {
+    return {data + r * stride + i * step, step, stride};
+  }
+};
+
+// Computes y[rows] += alpha * M[rows, depth] x[depth].
+template <class T>
+void Gemv(int64_t rows, int64_t depth, T alpha, const GemmMatrix<T>& matrix,
+          const StridedVector<const T>& x, const StridedVector<T>& y) {
+  const ConstEigenVector<T> in(x.data, depth, Eigen::InnerStride<Eigen::Dynamic>(x.step));
+  EigenVector<T> out(y.data, rows, Eigen::InnerStride<Eigen::Dynamic>(y.step));
+  const Eigen::OuterStride<Eigen::Dynamic> outer(matrix.stride);
+  if (matrix.transposed) {
+    const ConstEigenMatrix<T, Eigen::ColMajor> m(matrix.data, rows, depth, outer);
     out.noalias() += alpha * m * in;
   } else {
-    const ConstEigenMatrix<T, Eigen::RowMajor> m(matrix, rows, depth, outer);
+    const ConstEigenMatrix<T, Eigen::RowMajor> m(matrix.data, rows, depth, outer);
     out.noalias() += alpha * m * in;
   }
 }
 
-// Computes y_r += alpha * M x_r for r in [0, count): a thin product, for which packing M would take
-// most of the time. Each block of M is loaded into the cache once for all r.
+// Computes y_r[m] += alpha * M[m, k] x_r[k] for r in [0, n): a thin product, for which packing M
+// would take most of the time. Each block of M is loaded into the cache once for all r.
 template <class T>
-void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride,
-           bool columns, const T* x, int64_t step_x, int64_t stride_x, T* y, int64_t step_y,
-           int64_t stride_y) {
+void Gemvs(const GemmSize& size, T alpha, const GemmMatrix<T>& matrix,
+           const StridedVector<const T>& x, const StridedVector<T>& y) {
   constexpr int64_t kBlock = int64_t{256} * 1024 / sizeof(T);  // elements; fits in any L2 cache
+  const auto [rows, count, depth] = size;
   int64_t block_rows = rows, block_depth = depth;
-  if (count > 1 && columns) {
+  if (count > 1 && matrix.transposed) {
     block_rows = 512;
     block_depth = kBlock / block_rows;
   } else if (count > 1) {
@@ -81,10 +110,10 @@ void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix,
     // joins the block before, so that sums do not depend on where blocks begin.
     end = row + block_rows + 1 < rows ? row + block_rows : rows;
     for (int64_t at = 0; at < depth; at += block_depth) {
-      const T* block = matrix + (columns ? row + at * stride : row * stride + at);
+      const GemmMatrix<T> block = matrix.From(row, at);
       for (int64_t r = 0; r < count; ++r)
-        Gemv(end - row, (std::min)(block_depth, depth - at), alpha, block, stride, columns,
-             x + r * stride_x + at * step_x, step_x, y + r * stride_y + row * step_y, step_y);
+        Gemv<T>(end - row, (std::min)(block_depth, depth - at), alpha, block, x.At(r, at),
+                y.At(r, row));
     }
   }
 }
@@ -93,52 +122,57 @@ void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix,
 // behind Eigen's expressions directly, because an expression would instantiate every case three
 // times.
 template <class T, int kOrderA, int kOrderB>
-void EigenGemm(int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
-               const GemmMatrix<T>& b, T* c, int64_t stride_c) {
+void EigenGemm(const GemmSize& size, T alpha, const GemmMatrix<T>& a, const GemmMatrix<T>& b,
+               const GemmResult<T>& c) {
   using Eigen::ColMajor;
   using Eigen::Dynamic;
   constexpr int kLeft = kOrderB == ColMajor ? Eigen::RowMajor : ColMajor;
   constexpr int kRight = kOrderA == ColMajor ? Eigen::RowMajor : ColMajor;
   using Product = Eigen::internal::general_matrix_matrix_product<Eigen::Index, T, kLeft, false, T,
                                                                  kRight, false, ColMajor, 1>;
+  const auto [m, n, k] = size;
   Eigen::internal::gemm_blocking_space<ColMajor, T, T, Dynamic, Dynamic, Dynamic> blocking(n, m, k,
                                                                                            1, true);
-  Product::run(n, m, k, b.data, b.stride, a.data, a.stride, c, 1, stride_c, alpha, blocking);
+  Product::run(n, m, k, b.data, b.stride, a.data, a.stride, c.data, 1, c.stride, alpha, blocking);
 }
 
-// Multiplies C by `factor`; factor 0 sets it to 0, even if C holds NaN.
+// Multiplies C by beta; beta 0 sets it to 0, even if C holds NaN.
 template <class T>
-void ScaleMatrix(int64_t m, int64_t n, T factor, T* c, int64_t stride) {
-  EigenMatrix<T> matrix(c, m, n, Eigen::OuterStride<Eigen::Dynamic>(stride));
-  if (factor == T(0))
+void ScaleMatrix(const GemmSize& size, const GemmResult<T>& c) {
+  EigenMatrix<T> matrix(c.data, size.m, size.n, Eigen::OuterStride<Eigen::Dynamic>(c.stride));
+  if (c.beta == T(0))
     matrix.setZero();
-  else if (factor != T(1))
-    matrix *= factor;
+  else if (c.beta != T(1))
+    matrix *= c.beta;
 }
 
 // The algorithm of a product. Chosen by the size of the whole product, not of a tile.
 enum class GemmKind : uint8_t { kRows, kColumns, kBlocks };
 
-// Computes C += alpha A B with the given algorithm.
+// Computes C = alpha A B + beta C with the given algorithm, on the calling thread.
 template <class T>
-void AddProduct(GemmKind kind, int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
-                const GemmMatrix<T>& b, T* c, int64_t stride_c) {
+void RunProduct(GemmKind kind, const GemmSize& size, T alpha, const GemmMatrix<T>& a,
+                const GemmMatrix<T>& b, const GemmResult<T>& c) {
   using Eigen::ColMajor;
   using Eigen::RowMajor;
-  const int64_t a_row = a.transposed ? 1 : a.stride, a_inner = a.transposed ? a.stride : 1;
-  const int64_t b_column = b.transposed ? b.stride : 1, b_inner = b.transposed ? 1 : b.stride;
+  ScaleMatrix<T>(size, c);
+  if (size.k <= 0 || alpha == T(0)) return;
+  const auto [m, n, k] = size;
+  const StridedVector<const T> a_rows{a.data, a.transposed ? a.stride : 1,
+                                      a.transposed ? 1 : a.stride};
+  const StridedVector<const T> b_columns{b.data, b.transposed ? 1 : b.stride,
+                                         b.transposed ? b.stride : 1};
   if (kind == GemmKind::kRows) {
-    Gemvs<T>(m, n, k, alpha, b.data, b.stride, !b.transposed, a.data, a_inner, a_row, c, 1,
-             stride_c);
+    const GemmMatrix<T> matrix{b.data, b.stride, !b.transposed};
+    Gemvs<T>({n, m, k}, alpha, matrix, a_rows, {c.data, 1, c.stride});
   } else if (kind == GemmKind::kColumns) {
-    Gemvs<T>(n, m, k, alpha, a.data, a.stride, a.transposed, b.data, b_inner, b_column, c, stride_c,
-             1);
+    Gemvs<T>(size, alpha, a, b_columns, {c.data, c.stride, 1});
   } else if (a.transposed) {
-    b.transposed ? EigenGemm<T, ColMajor, ColMajor>(m, n, k, alpha, a, b, c, stride_c)
-                 : EigenGemm<T, ColMajor, RowMajor>(m, n, k, alpha, a, b, c, stride_c);
+    b.transposed ? EigenGemm<T, ColMajor, ColMajor>(size, alpha, a, b, c)
+                 : EigenGemm<T, ColMajor, RowMajor>(size, alpha, a, b, c);
   } else {
-    b.transposed ? EigenGemm<T, RowMajor, ColMajor>(m, n, k, alpha, a, b, c, stride_c)
-                 : EigenGemm<T, RowMajor, RowMajor>(m, n, k, alpha, a, b, c, stride_c);
+    b.transposed ? EigenGemm<T, RowMajor, ColMajor>(size, alpha, a, b, c)
+                 : EigenGemm<T, RowMajor, RowMajor>(size, alpha, a, b, c);
   }
 }
 
@@ -175,34 +209,28 @@ inline double GemmTileCost(const GemmCut& rows, const GemmCut& columns) {
 
 }  // namespace detail
 
-// Computes C[m, n] = alpha * A[m, k] B[k, n] + beta * C, all row-major, with the rows of C
-// `stride_c` elements apart. If beta is 0, C need not be initialized. C must not overlap A or B.
-// The result does not depend on the number of threads; with `threads` 1 only the calling thread
-// works. Eigen packs the factors into memory from the stack (128 KiB) or the heap.
+// Computes C[m, n] = alpha * A[m, k] B[k, n] + beta * C. C must not overlap A or B. The result does
+// not depend on the number of threads; with `threads` 1 only the calling thread works. Eigen packs
+// the factors into memory from the stack (128 KiB) or the heap.
 //
-//   Gemm<float>(m, n, k, 1, {a, k}, {b, k, /*transposed=*/true}, 0, c, n);   // c = a b^T
+//   Gemm<float>({m, n, k}, 1, {a, k}, {b, k, /*transposed=*/true}, {c, n});   // c = a b^T
 template <class T>
-void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
-          const std::type_identity_t<GemmMatrix<T>>& a,
-          const std::type_identity_t<GemmMatrix<T>>& b, std::type_identity_t<T> beta, T* c,
-          int64_t stride_c, int threads = ThreadPool::Current().threads()) {
+void Gemm(const GemmSize& size, T alpha, const GemmMatrix<T>& a, const GemmMatrix<T>& b,
+          const GemmResult<T>& c, int threads = ThreadPool::Current().threads()) {
   constexpr int64_t kThin = 4;
   // kLeastFlops: the operations that justify one more thread, about 2 us of work. kTileFlops: the
   // operations of a tile that justify packing its factors again, if threads get several tiles so
   // that none waits for long.
   constexpr double kLeastFlops = 2.5e5, kTileFlops = 1.7e7;
+  const auto [m, n, k] = size;
   if (m <= 0 || n <= 0) return;
-  const bool nothing = k <= 0 || alpha == T(0);
   const auto kind = m <= kThin && m <= n ? detail::GemmKind::kRows
                     : n <= kThin         ? detail::GemmKind::kColumns
                                          : detail::GemmKind::kBlocks;
   const double flops =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  if (threads == 1 || nothing || flops < 2 * kLeastFlops) {
-    detail::ScaleMatrix<T>(m, n, beta, c, stride_c);
-    if (!nothing) detail::AddProduct<T>(kind, m, n, k, alpha, a, b, c, stride_c);
-    return;
-  }
+  if (threads == 1 || alpha == T(0) || flops < 2 * kLeastFlops)
+    return detail::RunProduct<T>(kind, size, alpha, a, b, c);
   // Tiles end where Eigen's blocks end, so that each element is computed as without tiles. Tiles
   // are halved until there are enough, along the side that makes the largest tile cheaper. A side
   // of only few of Eigen's blocks is cut unevenly (64 columns into 48 and 16).
@@ -221,17 +249,13 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
       columns = columns.Halved();
     else
       break;
-  const int64_t across = columns.Count();
+  const int64_t across = columns.Count(), depth = k;
   ParallelForRange(rows.Count() * across, 1, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t i = rows.Begin(tile / across), j = columns.Begin(tile % across);
-      const int64_t height = rows.Size(tile / across), width = columns.Size(tile % across);
-      GemmMatrix<T> left = a, right = b;
-      left.data += a.transposed ? i : i * a.stride;
-      right.data += b.transposed ? j * b.stride : j;
-      T* out = c + i * stride_c + j;
-      detail::ScaleMatrix<T>(height, width, beta, out, stride_c);
-      detail::AddProduct<T>(kind, height, width, k, alpha, left, right, out, stride_c);
+      const GemmSize part{rows.Size(tile / across), columns.Size(tile % across), depth};
+      detail::RunProduct<T>(kind, part, alpha, a.From(i, 0), b.From(0, j),
+                            {c.data + i * c.stride + j, c.stride, c.beta});
     }
   });
 }

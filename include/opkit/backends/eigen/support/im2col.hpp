@@ -41,35 +41,36 @@ struct Im2col {
   int64_t ScratchBytes() const { return (columns + products) * int64_t{sizeof(float)}; }
 
   // Runs the convolution. `scratch` must have ScratchBytes() bytes.
-  void Run(const float* x, const float* w, const float* bias, float* y, float* scratch) const {
+  void Run(const ConvData<float>& data, float* scratch) const {
     for (int64_t first = 0; first < sizes.batch; first += block_images)
       for (int64_t group = 0; group < groups; ++group)
-        RunBlock(x, w + group * sizes.outputs * depth, bias ? bias + group * sizes.outputs : bias,
-                 y, scratch, first, (std::min)(block_images, sizes.batch - first), group);
+        RunBlock(data, scratch, first, (std::min)(block_images, sizes.batch - first), group);
   }
 
  private:
   // Computes one group of images [first, first + count).
-  void RunBlock(const float* x, const float* w, const float* bias, float* y, float* scratch,
-                int64_t first, int64_t count, int64_t group) const {
+  void RunBlock(const ConvData<float>& data, float* scratch, int64_t first, int64_t count,
+                int64_t group) const {
     const int64_t pixels = sizes.output_pixels, outputs = sizes.outputs;
     const int64_t image = groups * sizes.channels * sizes.input_pixels;
-    x += first * image + group * sizes.channels * sizes.input_pixels;
+    const float* x = data.x + first * image + group * sizes.channels * sizes.input_pixels;
+    const float* w = data.w + group * outputs * depth;
+    const float* bias = data.bias ? data.bias + group * outputs : nullptr;
     GemmMatrix<float> rows{x, image};
     if (!whole) {
       Gather(x, image, count, scratch);
       rows = {scratch, depth};
     }
-    y += (first * groups + group) * outputs * pixels;
+    float* y = data.y + (first * groups + group) * outputs * pixels;
     const int64_t y_image = groups * outputs * pixels;
     if (pixels == 1) {
       for (int64_t n = 0; n < count; ++n)
         for (int64_t m = 0; m < outputs; ++m) y[n * y_image + m] = bias ? bias[m] : 0.f;
-      Gemm<float>(count, outputs, depth, 1, rows, {w, depth, true}, 1, y, y_image);
+      Gemm<float>({count, outputs, depth}, 1, rows, {w, depth, true}, {y, y_image, 1});
       return;
     }
     float* product = scratch + columns;
-    Gemm<float>(count * pixels, outputs, depth, 1, rows, {w, depth, true}, 0, product, outputs);
+    Gemm<float>({count * pixels, outputs, depth}, 1, rows, {w, depth, true}, {product, outputs});
     for (int64_t n = 0; n < count; ++n)
       for (int64_t m = 0; m < outputs; ++m)
         for (int64_t pixel = 0; pixel < pixels; ++pixel)
